@@ -1,0 +1,243 @@
+"""What the operator sends to a gate and what the gate says (design 6): shapes, digest, fencing. Values only.
+
+A snapshot is complete and idempotent: a lost, doubled or reordered push changes nothing in the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic.alias_generators import to_camel
+
+from gpugrant_crds import timestamps
+from gpugrant_crds.names import DEVICE_NAME, REPO_ID, REPO_NAME
+from gpugrant_crds.reasons import Reason
+
+Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+class Wire(BaseModel):
+    """camelCase on the wire, unknown fields refused: a field that this version doesn't know could be a restriction."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+
+    def to_json(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class Lenient(Wire):
+    """Answers: a newer gate may say more than this version reads."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class GrantRef(Wire):
+    namespace: str
+    name: str
+    uid: str
+
+
+class SnapshotGrant(Wire):
+    """One repo may use one device. `expires_at` is RFC 3339, UTC."""
+
+    repo: Annotated[str, StringConstraints(pattern=rf"^{REPO_NAME}$")]
+    repo_id: Annotated[str, StringConstraints(pattern=rf"^{REPO_ID}$")]
+    device: Annotated[str, StringConstraints(pattern=rf"^{DEVICE_NAME}$")]
+    expires_at: datetime | None = None
+    grant: GrantRef
+
+    def in_force(self, now: datetime) -> bool:
+        return self.expires_at is None or now < self.expires_at
+
+    def to_json(self) -> dict[str, Any]:
+        data = super().to_json()
+        if self.expires_at is not None:
+            data["expiresAt"] = timestamps.write(self.expires_at)
+        return data
+
+
+class Snapshot(Wire):
+    """All that one gate enforces. `digest` covers everything but `epoch` and `issued_at`."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    api_id: str = Field(min_length=1)
+    machine: str = Field(min_length=1)
+    machine_uid: str = Field(min_length=1)
+    epoch: int = Field(ge=0)
+    issued_at: datetime
+    grants: tuple[SnapshotGrant, ...]
+    digest: Digest
+
+    def to_json(self) -> dict[str, Any]:
+        data = super().to_json()
+        data["issuedAt"] = timestamps.write(self.issued_at)
+        data["grants"] = [grant.to_json() for grant in self.grants]
+        return data
+
+    def granted(self, repo: str, repo_id: str, now: datetime) -> frozenset[str]:
+        """The names in force for the repo of that name and id; a repo with another id gets nothing (R9)."""
+        if not repo_id:
+            return frozenset()
+        return frozenset(
+            grant.device
+            for grant in self.grants
+            if grant.repo == repo and grant.repo_id == repo_id and grant.in_force(now)
+        )
+
+
+def digest(api_id: str, machine: str, machine_uid: str, grants: tuple[SnapshotGrant, ...]) -> str:
+    """`sha256:<hex>` over the canonical JSON (sorted keys, no blanks, grants in their total order)."""
+    body = {
+        "schema": 1,
+        "apiId": api_id,
+        "machine": machine,
+        "machineUid": machine_uid,
+        "grants": [grant.to_json() for grant in grants],
+    }
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def build(
+    *,
+    api_id: str,
+    machine: str,
+    machine_uid: str,
+    epoch: int,
+    issued_at: datetime,
+    grants: tuple[SnapshotGrant, ...],
+) -> Snapshot:
+    """A snapshot with its grants in order and its digest."""
+    ordered = tuple(sorted(grants, key=_order))
+    return Snapshot(
+        api_id=api_id,
+        machine=machine,
+        machine_uid=machine_uid,
+        epoch=epoch,
+        issued_at=issued_at,
+        grants=ordered,
+        digest=digest(api_id, machine, machine_uid, ordered),
+    )
+
+
+def _order(grant: SnapshotGrant) -> tuple[str, ...]:
+    return (grant.device, grant.repo, grant.repo_id, grant.grant.namespace, grant.grant.name, grant.grant.uid)
+
+
+def sound(snapshot: Snapshot) -> bool:
+    """Whether the digest is that of the contents: a torn or edited file is not."""
+    return snapshot.digest == digest(
+        snapshot.api_id, snapshot.machine, snapshot.machine_uid, snapshot.grants
+    )
+
+
+def fence(current: Snapshot | None, retired: tuple[str, ...], incoming: Snapshot) -> Reason | None:
+    """Why a gate that holds `current` must not take `incoming`; None: it may (design 4).
+
+    `retired` are the uids of machines that this gate served before: a paused operator that still speaks for one
+    can't bring its grants back. A machine whose last snapshot is empty gives way to another of the same API.
+    """
+    if current is None:
+        return Reason.OTHER_MACHINE if incoming.machine_uid in retired else None
+    if incoming.machine_uid != current.machine_uid:
+        free = not current.grants and incoming.api_id == current.api_id
+        return None if free and incoming.machine_uid not in retired else Reason.OTHER_MACHINE
+    if incoming.api_id != current.api_id:
+        return Reason.OTHER_MACHINE
+    if incoming.epoch < current.epoch:
+        return Reason.STALE_EPOCH
+    if incoming.epoch == current.epoch and incoming.digest != current.digest:
+        return Reason.EPOCH_REUSED
+    return None
+
+
+class StoredSnapshot(Wire):
+    """The gate's file: the snapshot in force and the machines that it served before."""
+
+    snapshot: Snapshot
+    retired: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"snapshot": self.snapshot.to_json(), "retired": list(self.retired)}
+
+
+class RepoStatus(Lenient):
+    """A repo as its gate sees it."""
+
+    name: str
+    id: str = ""
+    """Empty: it has none, or its name or id occurs twice; it gets no hardware."""
+    fit: bool = False
+    sealed: bool = False
+    reason: str = ""
+    """A Reason when not fit."""
+    message: str = ""
+
+
+class Pending(Lenient):
+    """A repo's hardware request that was judged under an older epoch and has not ended yet."""
+
+    repo: str
+    device: str
+    since: datetime
+
+
+class GrantInForce(Lenient):
+    repo: str
+    device: str
+
+
+class InUse(Lenient):
+    """A running container that holds a device."""
+
+    repo: str
+    device: str
+    container: str
+    """Full id."""
+    name: str = ""
+
+
+class SnapshotAnswer(Lenient):
+    """200 of `PUT /v1/snapshot`."""
+
+    epoch: int
+    applied_at: datetime
+    repos: tuple[RepoStatus, ...] = ()
+    pending: tuple[Pending, ...] = ()
+
+
+class GateStatus(Lenient):
+    """`GET /v1/status`. `epoch` -1 and empty uids: no snapshot is held, all hardware is refused."""
+
+    machine: str = ""
+    machine_uid: str = ""
+    api_id: str = ""
+    epoch: int = -1
+    digest: str = ""
+    applied_at: datetime | None = None
+    grants: tuple[GrantInForce, ...] = ()
+    repos: tuple[RepoStatus, ...] = ()
+    pending: tuple[Pending, ...] = ()
+    in_use: tuple[InUse, ...] | None = None
+    """Only with `?inUse=1`; None: not asked."""
+    inventory_hash: str = ""
+    problems: tuple[str, ...] = ()
+    """Sentences: broken files in repos.d, an unreadable snapshot."""
+
+
+class DevicesAnswer(Lenient):
+    """`GET /v1/devices`: the usable names of the specs as they are now, sorted, and what is wrong with the others."""
+
+    devices: tuple[str, ...]
+    problems: tuple[str, ...] = ()
+
+
+class ErrorAnswer(Lenient):
+    """Every answer of the control socket that is no 2xx."""
+
+    reason: str
+    message: str

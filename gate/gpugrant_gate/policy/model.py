@@ -1,0 +1,198 @@
+"""The values that the policy takes and gives; what passes is always a newly written request.
+
+The order of one request: `routes.route(head, repo)` names the route, the net reads the body that the route
+asks for, `judge.needs(routed, body, repo)` names the facts that only the daemon or the file system can tell, the
+net gathers them, and `judge.judge(routed, body, facts, repo)` decides. Each step may refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class Body(Enum):
+    """What the net does with the client's body."""
+
+    NONE = "none"
+    """Must be empty (or `{}`/`null` where a client sends that); nothing is sent on."""
+    JUDGED = "judged"
+    """Read whole, at most 2 MiB and 20,000 JSON nodes (design 5), judged, written anew."""
+    STREAM = "stream"
+    """Copied as it comes, with back-pressure."""
+
+
+class Exchange(Enum):
+    """How the answer is carried."""
+
+    PLAIN = "plain"
+    HIJACK = "hijack"
+    """A byte pipe both ways, opened only on the daemon's 101 or its known 200 form (reference: moby hijack routes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A request head whose framing the wire has accepted."""
+
+    method: str
+    target: str
+    """Origin-form as sent, ASCII."""
+    headers: tuple[tuple[str, str], ...]
+    """Names in lower case, in the order sent."""
+    version: tuple[int, int]
+    has_body: bool
+    """True when Content-Length is above 0 or the body is chunked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One rule that a request breaks."""
+
+    rule: str
+    """The rule's id, e.g. `hw.devices`."""
+    message: str
+    """One clause for a person, lower case, without a full stop; says what to write instead where there is something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The request is answered by the gate itself."""
+
+    status: int
+    violations: tuple[Violation, ...]
+    """Hardware first (design 5)."""
+    route: str = ""
+    missing: tuple[str, ...] = ()
+    """Device names that were asked for without a grant."""
+
+    @property
+    def message(self) -> str:
+        """The text of Docker's `{"message": …}`: every violation with its rule's id."""
+        return "; ".join(f"{v.message} [{v.rule}]" for v in self.violations)
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """A request whose endpoint is known."""
+
+    route: str
+    """The route's id, e.g. `container.create`: a key of the route table, a label in audit and metrics."""
+    method: str
+    version: str
+    """`1.45`, or "" when the client sent no prefix."""
+    segments: tuple[str, ...]
+    """Decoded path segments behind the prefix."""
+    query: tuple[tuple[str, str], ...]
+    """Decoded, known keys only, in the order sent."""
+    headers: tuple[tuple[str, str], ...]
+    """Those that are sent on."""
+    body: Body
+    exchange: Exchange
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerFact:
+    """`GET /containers/{name}/json`; the fact is the decoded object, or None when the daemon has no such container."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeFact:
+    """`GET /volumes/{name}`; the decoded object, or None."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExecFact:
+    """`GET /exec/{id}/json`; the decoded object, or None."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFact:
+    """`GET /images/{name}/json`; the decoded object, or None."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PathFact:
+    """What lies at a bind source now; the fact is a PathInfo."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class PathInfo:
+    """A bind source as the gate's own lstat of every component sees it."""
+
+    kind: str
+    """`directory`, `file`, `socket`, `other` or `missing`."""
+    symlink: bool
+    """A component is a symbolic link."""
+    swappable: bool
+    """Somebody other than root can rename or replace a component between this look and the daemon's."""
+
+
+Fact = ContainerFact | VolumeFact | ExecFact | ImageFact | PathFact
+Facts = Mapping[Fact, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The facts without which a decision can't be made; empty: none."""
+
+    facts: tuple[Fact, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request as the gate writes it to the daemon."""
+
+    method: str
+    target: str
+    """With an explicit API version wherever the route has one."""
+    headers: tuple[tuple[str, str], ...]
+    body: bytes | None
+    """None: the client's stream follows, chunked. Otherwise sent with its Content-Length."""
+    exchange: Exchange = Exchange.PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The request passes, as `outgoing`."""
+
+    route: str
+    outgoing: Outgoing
+    devices: tuple[str, ...] = ()
+    """CDI names that this request attaches or starts; while there are any, a snapshot that takes one away waits for it."""
+    then: Routed | None = None
+    """After a success (2xx or 304) of `outgoing`, whose answer isn't shown, this is judged afresh: a restart is a stop, then a start."""
+
+
+Decision = Admission | Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class RepoView:
+    """All that a decision may know of a repo, at one moment."""
+
+    name: str
+    machine: str
+    granted: frozenset[str]
+    """CDI names in force for this repo now; empty where the repo or its daemon is unfit, see `unfit`."""
+    devices: tuple[str, ...] = ()
+    """Every usable CDI name of this machine now, sorted; for hints only."""
+    unfit: str = ""
+    """Why this repo gets no hardware at all (R52), a clause with its mend; empty: fit."""
+    binds: tuple[str, ...] = ()
+    """Folders below which a bind's source may lie."""
+    hidden: tuple[str, ...] = ()
+    """Host trees of this installation that no container may see: the gate's and the daemons' folders and sockets."""
+    api_version: str = ""
+    """min(the daemon's newest, the gate's newest); upstream requests without a prefix get this one."""
