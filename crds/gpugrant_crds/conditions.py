@@ -39,9 +39,7 @@ class Claim:
     message: str = ""
 
 
-def merge(
-    stored: Iterable[Condition], claims: Iterable[Claim], *, generation: int, now: str
-) -> tuple[Condition, ...]:
+def merge(stored: Iterable[Condition], claims: Iterable[Claim], *, generation: int, now: str) -> tuple[Condition, ...]:
     """The conditions to store, sorted by type; a type that isn't claimed any more is dropped. `now` is RFC 3339."""
     before = {condition.type: condition for condition in stored}
     return tuple(

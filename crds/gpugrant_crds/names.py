@@ -68,9 +68,7 @@ def parse_device(text: str) -> DeviceName:
     left, equals, name = text.partition("=")
     vendor, slash, cls = left.partition("/")
     if not text or text.startswith("/") or not equals or not slash or not vendor or not cls or not name:
-        raise InvalidName(
-            f'"{text}" is not a CDI device name: write vendor/class=name, for example nvidia.com/gpu=all'
-        )
+        raise InvalidName(f'"{text}" is not a CDI device name: write vendor/class=name, for example nvidia.com/gpu=all')
     for part, value in (("vendor", vendor), ("class", cls)):
         _check_kind_part(text, part, value)
     _check_characters(text, "device", name, r"[A-Za-z0-9]", r"[A-Za-z0-9_.:-]*", "a letter or digit")
@@ -124,8 +122,7 @@ def check_repo_id(text: str) -> str:
     """The id itself; raises InvalidName."""
     if not re.fullmatch(REPO_ID, text, re.ASCII):
         raise InvalidName(
-            f'"{text}" is not a repo id: letters, digits, ".", "_" and "-", at most 128, '
-            "a letter or digit at both ends"
+            f'"{text}" is not a repo id: letters, digits, ".", "_" and "-", at most 128, a letter or digit at both ends'
         )
     return text
 
@@ -134,8 +131,7 @@ def check_machine(name: str) -> str:
     """The name itself; raises InvalidName. A machine is a Kubernetes object, so its name is a DNS subdomain."""
     if len(name) > 253 or not re.fullmatch(DNS_SUBDOMAIN, name, re.ASCII):
         raise InvalidName(
-            f'"{name}" is not a machine name: lower-case letters, digits, "-" and ".", '
-            "a letter or digit at both ends"
+            f'"{name}" is not a machine name: lower-case letters, digits, "-" and ".", a letter or digit at both ends'
         )
     return name
 

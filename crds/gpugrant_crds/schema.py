@@ -122,8 +122,7 @@ def _repo_gpu_grant() -> JsonObject:
         for name in _IMMUTABLE
     ] + [
         {
-            "rule": "has(self.repoId) == has(oldSelf.repoId) && "
-            "(!has(self.repoId) || self.repoId == oldSelf.repoId)",
+            "rule": "has(self.repoId) == has(oldSelf.repoId) && (!has(self.repoId) || self.repoId == oldSelf.repoId)",
             "message": "repoId can't be added, changed or removed: delete the grant and make another",
         }
     ]
@@ -226,7 +225,7 @@ def _convert(node: JsonObject, definitions: JsonObject, path: tuple[str, ...]) -
 
 
 def _convert_object(result: JsonObject, node: JsonObject, definitions: JsonObject, path: tuple[str, ...]) -> None:
-    required = [name for name in node.get("required", ())]
+    required = list(node.get("required", ()))
     if required:
         result["required"] = required
     result["properties"] = {

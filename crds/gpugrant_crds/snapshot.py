@@ -130,9 +130,7 @@ def _order(grant: SnapshotGrant) -> tuple[str, ...]:
 
 def sound(snapshot: Snapshot) -> bool:
     """Whether the digest is that of the contents: a torn or edited file is not."""
-    return snapshot.digest == digest(
-        snapshot.api_id, snapshot.machine, snapshot.machine_uid, snapshot.grants
-    )
+    return snapshot.digest == digest(snapshot.api_id, snapshot.machine, snapshot.machine_uid, snapshot.grants)
 
 
 def fence(current: Snapshot | None, retired: tuple[str, ...], incoming: Snapshot) -> Reason | None:

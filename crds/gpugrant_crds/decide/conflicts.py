@@ -1,0 +1,199 @@
+"""Why a grant can't enter the ledger: ordered rules, each with its reason. The first that speaks decides.
+
+Adding a rule: a function, its reason in `reasons.py`, its place in RULES, a case in tests/crds/decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpugrant_crds import names
+from gpugrant_crds.decide.ledger import Ledger
+from gpugrant_crds.reasons import Reason
+from gpugrant_crds.snapshot import GateStatus, RepoStatus
+from gpugrant_crds.v1alpha1 import GpuMachine, RepoGpuGrant
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why not, as a word and as a clause for a person."""
+
+    reason: Reason
+    message: str
+
+    @property
+    def conflict(self) -> bool:
+        return self.reason in (Reason.EXCLUSIVE_HELD, Reason.SHARED_HELD)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A stored grant that isn't in the ledger, and all that it is judged by."""
+
+    grant: RepoGpuGrant
+    machine: GpuMachine
+    ledger: Ledger
+    gate: GateStatus | None
+    now: datetime
+
+    @property
+    def repo(self) -> RepoStatus | None:
+        """The grant's repo as the gate reports it; None: unknown there, or without an id of its own."""
+        return find_repo(self.gate, self.grant.spec.repo)
+
+
+def find_repo(gate: GateStatus | None, name: str) -> RepoStatus | None:
+    """The repo of that name with an id; None where the gate has none such."""
+    if gate is None:
+        return None
+    return next((repo for repo in gate.repos if repo.name == name and repo.id), None)
+
+
+def _expired(it: Candidate) -> Refused | None:
+    try:
+        expiry = it.grant.spec.expiry()
+    except ValueError:
+        return Refused(Reason.INVALID_GRANT, f"expiresAt: {it.grant.spec.expires_at!r} is no RFC 3339 time")
+    if expiry is None or it.now < expiry:
+        return None
+    return Refused(Reason.EXPIRED, f"the grant ended at {it.grant.spec.expires_at}")
+
+
+def _invalid_device(it: Candidate) -> Refused | None:
+    try:
+        names.parse_device(it.grant.spec.device)
+        names.check_repo(it.grant.spec.repo)
+    except names.InvalidName as error:
+        return Refused(Reason.INVALID_DEVICE, str(error))
+    return None
+
+
+def _not_detected(it: Candidate) -> Refused | None:
+    if it.machine.device_names is not None:
+        return None
+    name = it.machine.metadata.name
+    return Refused(
+        Reason.MACHINE_NOT_DETECTED,
+        f"the devices of machine {name} were never detected; an operator can run: rdc machine setup {name}",
+    )
+
+
+def _no_such_device(it: Candidate) -> Refused | None:
+    devices = it.machine.device_names or ()
+    device = it.grant.spec.device
+    if device in devices:
+        return None
+    return Refused(Reason.DEVICE_NOT_FOUND, no_such_device(device, it.machine.metadata.name, devices))
+
+
+def no_such_device(device: str, machine: str, devices: Iterable[str]) -> str:
+    """R8's clause, with the nearest names."""
+    return f"machine {machine} has no device {device}{names.did_you_mean(device, devices)}"
+
+
+def _no_such_repo(it: Candidate) -> Refused | None:
+    if it.gate is None:
+        return Refused(Reason.GATE_UNREACHABLE, f"the gate of machine {it.machine.metadata.name} does not answer")
+    if it.repo is not None:
+        return None
+    known = [repo.name for repo in it.gate.repos]
+    return Refused(Reason.REPO_NOT_FOUND, no_such_repo(it.grant.spec.repo, it.machine.metadata.name, known))
+
+
+def no_such_repo(repo: str, machine: str, known: Iterable[str]) -> str:
+    """R9's clause, with the nearest names."""
+    return f"machine {machine} has no repo {repo}{names.did_you_mean(repo, known)}"
+
+
+def _other_repo(it: Candidate) -> Refused | None:
+    issued_for = it.grant.spec.repo_id or it.grant.status.repo_id
+    if it.repo is None or issued_for is None or it.repo.id == issued_for:
+        return None
+    return Refused(Reason.REPO_ID_MISMATCH, other_repo(it.grant, issued_for, it.repo.id))
+
+
+def other_repo(grant: RepoGpuGrant, issued_for: str, present: str) -> str:
+    return (
+        f"the grant was issued for the repo {grant.spec.repo} with id {issued_for}, and the repo of that name on "
+        f"{grant.spec.machine} has id {present}: delete the grant and make another if that repo shall have it"
+    )
+
+
+def _exclusive_held(it: Candidate) -> Refused | None:
+    spec = it.grant.spec
+    for entry in it.ledger.holders(spec.device):
+        if entry.grant.exclusive and entry.repo != spec.repo:
+            return Refused(
+                Reason.EXCLUSIVE_HELD,
+                exclusive_held(spec.device, spec.machine, entry.repo, f"{entry.grant.namespace}/{entry.grant.name}"),
+            )
+    return None
+
+
+def exclusive_held(device: str, machine: str, holder: str, ref: str) -> str:
+    """R27's clause: who reserves it and how it would get free."""
+    return (
+        f"{device} on {machine} is reserved for repo {holder} (exclusive grant {ref}); to free it: "
+        f"rdc repo gpu revoke {holder}@{machine} --device {device}"
+    )
+
+
+def _shared_held(it: Candidate) -> Refused | None:
+    spec = it.grant.spec
+    if not spec.exclusive:
+        return None
+    others = sorted({entry.repo for entry in it.ledger.holders(spec.device)} - {spec.repo})
+    return Refused(Reason.SHARED_HELD, shared_held(spec.device, spec.machine, others)) if others else None
+
+
+def shared_held(device: str, machine: str, others: Iterable[str]) -> str:
+    """R26's clause: who holds it and how it would get free."""
+    holders = list(others)
+    return (
+        f"{device} on {machine} can't be reserved while {_repos(holders)} it; to free it: "
+        f"rdc repo gpu revoke {holders[0]}@{machine} --device {device}"
+    )
+
+
+def _repos(holders: list[str]) -> str:
+    if len(holders) == 1:
+        return f"repo {holders[0]} holds"
+    return f"repos {', '.join(holders)} hold"
+
+
+def _releasing(it: Candidate) -> Refused | None:
+    spec = it.grant.spec
+    for debt in it.ledger.owed(spec.device):
+        if debt.repo != spec.repo and (spec.exclusive or debt.exclusive):
+            return Refused(
+                Reason.RELEASING,
+                f"{spec.device} on {spec.machine} is being taken from repo {debt.repo}; waiting for the gate's answer",
+            )
+    return None
+
+
+Rule = Callable[[Candidate], Refused | None]
+
+EXCLUSION: tuple[Rule, ...] = (_exclusive_held, _shared_held, _releasing)
+"""Also asked when a held grant becomes exclusive."""
+
+RULES: tuple[Rule, ...] = (
+    _expired,
+    _invalid_device,
+    _not_detected,
+    _no_such_device,
+    _no_such_repo,
+    _other_repo,
+    *EXCLUSION,
+)
+
+
+def first_refusal(candidate: Candidate, rules: tuple[Rule, ...] = RULES) -> Refused | None:
+    """The first rule that speaks against the grant; None: it may enter."""
+    for rule in rules:
+        refused = rule(candidate)
+        if refused is not None:
+            return refused
+    return None

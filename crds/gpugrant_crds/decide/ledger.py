@@ -1,0 +1,148 @@
+"""The ledger as a value: holders, debts, and the few ways in which they change.
+
+Every way returns a new ledger. A holder that leaves always leaves a debt: the device is free for others only when the
+gate has answered for an epoch without that holder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from gpugrant_crds import timestamps
+from gpugrant_crds.snapshot import GateStatus, GrantRef, SnapshotGrant
+from gpugrant_crds.v1alpha1 import Allocation, Debt, GpuMachineStatus, HeldGrant, Holder, RepoGpuGrant
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One grant that the ledger holds."""
+
+    device: str
+    repo: str
+    repo_id: str
+    grant: HeldGrant
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """One device that was taken from a repo."""
+
+    device: str
+    debt: Debt
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Flat: entries by the uid of their grant, debts as they are. `allocations()` is the stored form."""
+
+    entries: Mapping[str, Entry]
+    debts: tuple[Owed, ...] = ()
+
+    def holders(self, device: str) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self.entries.values() if entry.device == device)
+
+    def owed(self, device: str) -> tuple[Debt, ...]:
+        return tuple(owed.debt for owed in self.debts if owed.device == device)
+
+    def with_entry(self, entry: Entry) -> Ledger:
+        return replace(self, entries={**self.entries, entry.grant.uid: entry})
+
+    def without(self, uids: Iterable[str], *, epoch: int) -> Ledger:
+        """Those grants leave; each leaves a debt that an answer for `epoch` or later pays."""
+        gone = [self.entries[uid] for uid in sorted(uids)]
+        entries = {uid: entry for uid, entry in self.entries.items() if entry not in gone}
+        debts = tuple(
+            Owed(
+                entry.device,
+                Debt(
+                    repo=entry.repo,
+                    repo_id=entry.repo_id,
+                    epoch=epoch,
+                    exclusive=entry.grant.exclusive,
+                    uids=(entry.grant.uid,),
+                ),
+            )
+            for entry in gone
+        )
+        return Ledger(entries, self.debts + debts)
+
+    def settled(self, machine_uid: str, gate: GateStatus | None) -> Ledger:
+        """Without the debts that the gate has answered for."""
+        if gate is None or gate.machine_uid != machine_uid:
+            return self
+        pending = {(item.repo, item.device) for item in gate.pending}
+        return replace(
+            self,
+            debts=tuple(
+                owed for owed in self.debts if owed.debt.epoch > gate.epoch or (owed.debt.repo, owed.device) in pending
+            ),
+        )
+
+    def allocations(self) -> tuple[Allocation, ...]:
+        """The stored form: sorted, one entry a device, equal ledgers byte for byte equal."""
+        devices = sorted({entry.device for entry in self.entries.values()} | {owed.device for owed in self.debts})
+        return tuple(self._allocation(device) for device in devices)
+
+    def _allocation(self, device: str) -> Allocation:
+        debts = tuple(sorted(self.owed(device), key=lambda debt: (debt.repo, debt.epoch, debt.uids)))
+        return Allocation(
+            device=device,
+            state="Releasing" if debts else "Held",
+            repos=_holders(self.holders(device)),
+            releasing=debts,
+        )
+
+    def snapshot_grants(self) -> tuple[SnapshotGrant, ...]:
+        """What the gate has to enforce: exactly what is held."""
+        return tuple(
+            SnapshotGrant(
+                repo=entry.repo,
+                repo_id=entry.repo_id,
+                device=entry.device,
+                expires_at=None if entry.grant.expires_at is None else timestamps.read(entry.grant.expires_at),
+                grant=GrantRef(namespace=entry.grant.namespace, name=entry.grant.name, uid=entry.grant.uid),
+            )
+            for entry in self.entries.values()
+        )
+
+
+def read(status: GpuMachineStatus) -> Ledger:
+    """The ledger of a machine's status."""
+    entries = {
+        grant.uid: Entry(allocation.device, holder.repo, holder.repo_id, grant)
+        for allocation in status.allocations
+        for holder in allocation.repos
+        for grant in holder.grants
+    }
+    debts = tuple(Owed(allocation.device, debt) for allocation in status.allocations for debt in allocation.releasing)
+    return Ledger(entries, debts)
+
+
+def held(grant: RepoGpuGrant, *, exclusive: bool) -> HeldGrant:
+    """The grant as the ledger remembers it."""
+    expiry = grant.spec.expiry()
+    return HeldGrant(
+        namespace=grant.metadata.namespace,
+        name=grant.metadata.name,
+        uid=grant.metadata.uid,
+        exclusive=exclusive,
+        expires_at=None if expiry is None else timestamps.write(expiry),
+    )
+
+
+def _holders(entries: tuple[Entry, ...]) -> tuple[Holder, ...]:
+    keys = sorted({(entry.repo, entry.repo_id) for entry in entries})
+    return tuple(
+        Holder(
+            repo=repo,
+            repo_id=repo_id,
+            grants=tuple(
+                sorted(
+                    (entry.grant for entry in entries if (entry.repo, entry.repo_id) == (repo, repo_id)),
+                    key=lambda grant: (grant.namespace, grant.name, grant.uid),
+                )
+            ),
+        )
+        for repo, repo_id in keys
+    )

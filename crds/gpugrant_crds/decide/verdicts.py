@@ -1,0 +1,208 @@
+"""What a grant's status shall say, and whether its finalizer may go. Claims without times; kstatus rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gpugrant_crds import conditions, timestamps
+from gpugrant_crds.conditions import Claim, Status
+from gpugrant_crds.decide import conflicts
+from gpugrant_crds.decide.conflicts import Refused
+from gpugrant_crds.decide.ledger import Entry, Ledger
+from gpugrant_crds.reasons import Reason
+from gpugrant_crds.snapshot import GateStatus
+from gpugrant_crds.v1alpha1 import GpuMachine, RepoGpuGrant
+
+GRACE = timedelta(minutes=10)
+"""How long something that isn't there may still be on its way before the grant counts as stalled."""
+
+RELEASE_PATIENCE = timedelta(minutes=2)
+"""How long a grant's deletion waits for the gate; the ledger remembers the debt beyond it (design 2.5)."""
+
+_HOPELESS = frozenset(
+    {
+        Reason.EXCLUSIVE_HELD,
+        Reason.SHARED_HELD,
+        Reason.EXPIRED,
+        Reason.INVALID_DEVICE,
+        Reason.INVALID_GRANT,
+        Reason.REPO_ID_MISMATCH,
+    }
+)
+"""What doesn't come right by itself soon: stalled at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One grant's status as it shall be."""
+
+    accepted: bool
+    repo_id: str | None
+    claims: tuple[Claim, ...]
+    release: bool = False
+    """The grant is being deleted and nothing waits for it: its finalizer may go."""
+
+    @property
+    def ready(self) -> Claim:
+        return next(claim for claim in self.claims if claim.type == conditions.READY)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The decided state that verdicts are read from."""
+
+    machine: GpuMachine
+    ledger: Ledger
+    epoch: int
+    gate: GateStatus | None
+    now: datetime
+    terminating: frozenset[str]
+
+    @property
+    def synced(self) -> bool:
+        """The gate enforces this machine's current snapshot."""
+        gate = self.gate
+        return gate is not None and gate.machine_uid == self.machine.metadata.uid and gate.epoch == self.epoch
+
+    def owes(self, uid: str) -> bool:
+        """Something was taken from this grant and the gate has not answered yet."""
+        return any(uid in owed.debt.uids for owed in self.ledger.debts)
+
+
+def judge(standing: Standing, grant: RepoGpuGrant, refused: Refused | None) -> Verdict:
+    """The verdict on one stored grant."""
+    uid = grant.metadata.uid
+    entry = standing.ledger.entries.get(uid)
+    if grant.metadata.deletion_timestamp is not None:
+        return _leaving(standing, grant)
+    if entry is not None:
+        return _held(standing, grant, entry, refused)
+    if refused is None:
+        refused = Refused(Reason.MACHINE_NOT_FOUND, f"machine {standing.machine.metadata.name} is being deleted")
+    return _waiting(grant, refused, standing.now)
+
+
+def without_machine(grant: RepoGpuGrant, now: datetime) -> Verdict:
+    """The verdict on a grant whose machine does not exist."""
+    name = grant.spec.machine
+    message = f"there is no machine {name}; an operator can run: rdc machine setup {name}"
+    verdict = _waiting(grant, Refused(Reason.MACHINE_NOT_FOUND, message), now)
+    return Verdict(
+        verdict.accepted,
+        verdict.repo_id,
+        verdict.claims,
+        release=grant.metadata.deletion_timestamp is not None,
+    )
+
+
+def moments(standing: Standing, grant: RepoGpuGrant) -> list[datetime]:
+    """When time alone changes this grant's verdict."""
+    deletion = grant.metadata.deletion_timestamp
+    if deletion is not None:
+        return [timestamps.read(deletion) + RELEASE_PATIENCE]
+    found = [_since(grant, standing.now) + GRACE]
+    if grant.spec.expires_at is not None:
+        try:
+            found.append(timestamps.read(grant.spec.expires_at))
+        except ValueError:
+            return found
+    return found
+
+
+def _leaving(standing: Standing, grant: RepoGpuGrant) -> Verdict:
+    owed = standing.owes(grant.metadata.uid)
+    deleted = timestamps.read(grant.metadata.deletion_timestamp or timestamps.write(standing.now))
+    patience_over = standing.now >= deleted + RELEASE_PATIENCE
+    gone = not owed or patience_over or grant.metadata.namespace in standing.terminating
+    message = "taken away; waiting for the gate to say that it is enforced"
+    claims = (
+        *_claims(accepted="True", programmed="True", reason=Reason.RELEASING, message=message),
+        Claim(conditions.READY, "False", Reason.RELEASING, message),
+        Claim(conditions.RECONCILING, "True", Reason.RELEASING, message),
+    )
+    return Verdict(accepted=False, repo_id=grant.status.repo_id, claims=claims, release=gone)
+
+
+def _held(standing: Standing, grant: RepoGpuGrant, entry: Entry, refused: Refused | None) -> Verdict:
+    programmed, problem = _enforcement(standing, grant, entry)
+    problem = refused or problem
+    if problem is None:
+        enforced = (
+            *_claims(accepted="True", programmed="True", reason=Reason.ENFORCED, message=""),
+            Claim(conditions.READY, "True", Reason.ENFORCED, _enforced_message(standing, grant)),
+        )
+        return Verdict(True, entry.repo_id, enforced)
+    claims = (
+        Claim(conditions.ACCEPTED, "True", Reason.ENFORCED, ""),
+        Claim(conditions.PROGRAMMED, programmed, problem.reason, problem.message),
+        *_troubled(grant, problem, standing.now),
+    )
+    return Verdict(True, entry.repo_id, claims)
+
+
+def _enforcement(standing: Standing, grant: RepoGpuGrant, entry: Entry) -> tuple[Status, Refused | None]:
+    """Whether the gate lets this repo use the device now, and if not, why."""
+    gate, machine = standing.gate, standing.machine
+    name = machine.metadata.name
+    if gate is None:
+        return "Unknown", Refused(Reason.GATE_UNREACHABLE, f"the gate of machine {name} does not answer")
+    repo = conflicts.find_repo(gate, entry.repo)
+    if repo is None:
+        known = [known.name for known in gate.repos]
+        return "False", Refused(Reason.REPO_NOT_FOUND, conflicts.no_such_repo(entry.repo, name, known))
+    if repo.id != entry.repo_id:
+        return "False", Refused(Reason.REPO_ID_MISMATCH, conflicts.other_repo(grant, entry.repo_id, repo.id))
+    if not standing.synced:
+        return "False", Refused(Reason.GATE_PENDING, f"accepted; waiting for the gate of machine {name} to enforce it")
+    if not repo.fit:
+        reason = Reason.ROOTLESS_DAEMON if repo.reason == Reason.ROOTLESS_DAEMON else Reason.DAEMON_UNFIT
+        return "False", Refused(reason, repo.message or f"the daemon of repo {entry.repo} can't take CDI devices")
+    if entry.device not in (machine.device_names or ()):
+        missing = conflicts.no_such_device(entry.device, name, machine.device_names or ())
+        return "True", Refused(Reason.DEVICE_GONE, f"{missing}; the name stays held for repo {entry.repo}")
+    return "True", None
+
+
+def _enforced_message(standing: Standing, grant: RepoGpuGrant) -> str:
+    spec = grant.spec
+    said = f"repo {spec.repo} may use {spec.device} on {spec.machine}"
+    repo = conflicts.find_repo(standing.gate, spec.repo)
+    if repo is not None and not repo.sealed:
+        said += "; its daemon is not sealed, so at its own start it sees the devices of all repos"
+    return said
+
+
+def _waiting(grant: RepoGpuGrant, refused: Refused, now: datetime) -> Verdict:
+    claims = (
+        *_claims(accepted="False", programmed="False", reason=refused.reason, message=refused.message),
+        *_troubled(grant, refused, now),
+    )
+    return Verdict(accepted=False, repo_id=grant.status.repo_id, claims=claims)
+
+
+def _claims(*, accepted: Status, programmed: Status, reason: Reason, message: str) -> tuple[Claim, Claim]:
+    return (
+        Claim(conditions.ACCEPTED, accepted, reason, message),
+        Claim(conditions.PROGRAMMED, programmed, reason, message),
+    )
+
+
+def _troubled(grant: RepoGpuGrant, refused: Refused, now: datetime) -> tuple[Claim, ...]:
+    """Ready=False with its companions: Conflicted for a conflict, then Stalled or Reconciling."""
+    stalled = refused.reason in _HOPELESS or now - _since(grant, now) >= GRACE
+    kind = conditions.STALLED if stalled else conditions.RECONCILING
+    conflict = (Claim(conditions.CONFLICTED, "True", refused.reason, refused.message),)
+    return (
+        Claim(conditions.READY, "False", refused.reason, refused.message),
+        *(conflict if refused.conflict else ()),
+        Claim(kind, "True", refused.reason, refused.message),
+    )
+
+
+def _since(grant: RepoGpuGrant, now: datetime) -> datetime:
+    """Since when the grant has not been ready, as its status says; `now` when it was."""
+    ready = conditions.find(grant.status.conditions, conditions.READY)
+    if ready is None or ready.status != "False":
+        return now
+    return timestamps.read(ready.last_transition_time)
