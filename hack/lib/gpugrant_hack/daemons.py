@@ -2,7 +2,8 @@
 
 Sealed: the daemon's mount namespace has, in place of the CDI folder, a folder that is keyed by the repo's own random id
 and holds the specs of what this repo was granted. An id is made once a name and never taken from a data root, so that
-a copy of one brings no grant along.
+a copy of one brings no grant along. Its network namespace is its own too: the networks of Compose need bridges, and
+those are neither left on the machine nor shared by two copies of one data root.
 """
 
 import json
@@ -26,8 +27,8 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 READY_WITHIN = 60.0
 """Seconds; a daemon is ready in 2 to 5 on an idle machine."""
 
-# $1 sealed folder, $2 CDI folder, $3 run folder, $4 where it goes; the rest is the daemon. The host's mounts go on
-# reaching the namespace (slave), so that folders bound later can be bound into containers; none of these leaks out.
+# $1 sealed folder, $2 CDI folder, $3 run folder, $4 where it goes, $5 busybox; the rest is the daemon. The host's mounts
+# go on reaching the namespace (slave), so that folders bound later can be bound into containers; nothing leaks out.
 SEAL = """
 set -eu
 mount --bind "$1" "$2"
@@ -37,7 +38,8 @@ mount --bind "$3" "$4"
 for other in $(readlink -f /run/cdi /var/run/cdi | sort -u); do
     if [ -d "$other" ]; then mount -t tmpfs -o ro,mode=0755,size=4k none "$other"; fi
 done
-shift 4
+"$5" ip link set lo up
+shift 5
 exec "$@"
 """
 
@@ -99,12 +101,9 @@ def start(tools: Tools, root: Root, name: str, *, engine_choice: str = "", data_
 
 
 def stop(daemon: Daemon) -> bool:
-    """Ends the daemon with its containers, and removes its networks' bridges; its data stays. False: it did not run."""
+    """Ends the daemon with its containers, mounts and networks; its data stays. False: it did not run."""
     with cache.locked(daemon.lock):
-        bridges = _bridges(daemon) if processes.members(daemon.run).daemon is not None else []
         ended = processes.end(daemon.run)
-        for bridge in bridges:
-            subprocess.run(["ip", "link", "delete", bridge], capture_output=True, check=False)
         daemon.socket.unlink(missing_ok=True)
     return ended
 
@@ -131,7 +130,6 @@ def _settings(daemon: Daemon, data_root: Path | None) -> dict[str, Any]:
         "bridge": "none",
         "iptables": False,
         "ip6tables": False,
-        "ip-forward": False,
         "features": {"cdi": True},
         "cdi-spec-dirs": [str(daemon.root.cdi)],
         "default-runtime": "runc",
@@ -168,8 +166,8 @@ def _launch(tools: Tools, engine: Engine, daemon: Daemon, settings: dict[str, An
     settings["userland-proxy"] = shutil.which("docker-proxy", path=engine.path(tools.search)) is not None
     daemon.config.write_text(json.dumps(settings, indent=2) + "\n")
     command = [
-        *("unshare", "--mount", "--propagation", "slave", "sh", "-c", SEAL, "seal"),
-        *(str(sealed), str(daemon.root.cdi), str(daemon.run), processes.RUN),
+        *("unshare", "--mount", "--propagation", "slave", "--net", "sh", "-c", SEAL, "seal"),
+        *(str(sealed), str(daemon.root.cdi), str(daemon.run), processes.RUN, str(tools.busybox())),
         *(str(engine.program("dockerd", tools.search)), "--config-file", str(daemon.config)),
     ]
     environ = {key: value for key, value in os.environ.items() if not key.startswith("DOCKER_")}
@@ -211,9 +209,3 @@ def _last_error(log: Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if "level=error" in line or "level=fatal" in line or "failed to" in line]
     return (errors or lines or ["it said nothing"])[-1]
-
-
-def _bridges(daemon: Daemon) -> list[str]:
-    """The bridges that the daemon made for networks; they would outlive it on the host."""
-    networks = api.get(daemon.socket, "/networks") or []
-    return [f"br-{network['Id'][:12]}" for network in networks if network.get("Driver") == "bridge"]
