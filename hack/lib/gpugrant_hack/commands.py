@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from gpugrant_hack import cache, daemons
+from gpugrant_hack import cache, daemons, environment
 from gpugrant_hack.places import Root
 from gpugrant_hack.say import Trouble, note, result
 from gpugrant_hack.tools import Tools
@@ -61,4 +61,25 @@ def daemon(words: list[str]) -> int:
     return 0
 
 
-COMMANDS: Mapping[str, Callable[[list[str]], int]] = {"daemon": daemon}
+def setup(words: list[str]) -> int:
+    """hack/setup, when something changed."""
+    parser = argparse.ArgumentParser("hack/setup", description="Makes or refreshes .venv from requirements/.")
+    parser.parse_args(words)
+    environment.refresh(_tools(), CHECKOUT)
+    return 0
+
+
+def update_locks(words: list[str]) -> int:
+    """hack/update-locks: writes requirements/; a changed pyproject.toml changes as little as it can."""
+    parser = argparse.ArgumentParser("hack/update-locks", description="Writes requirements/{run,dev}.txt.")
+    parser.add_argument("--upgrade", action="store_true", help="take the newest versions")
+    given = parser.parse_args(words)
+    environment.lock(_tools(), CHECKOUT, ["--upgrade"] if given.upgrade else [])
+    return 0
+
+
+COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
+    "daemon": daemon,
+    "setup": setup,
+    "update-locks": update_locks,
+}
