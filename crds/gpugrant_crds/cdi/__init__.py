@@ -55,9 +55,9 @@ def read_spec(text: str | bytes, filename: str) -> Spec | Problem:
         return Problem(ProblemReason.SPEC_INVALID, str(error), filename, error.line)
     except decode.Malformed as error:
         return error.problem
-    crash = validate.crashes(spec)
-    if crash is not None:
-        return Problem(ProblemReason.AMBIGUOUS_SPEC, crash, filename)
+    dispute = validate.disputed(spec)
+    if dispute is not None:
+        return Problem(ProblemReason.AMBIGUOUS_SPEC, dispute, filename)
     fault = validate.first_fault(spec)
     if fault is not None:
         return Problem(ProblemReason.SPEC_INVALID, fault, filename)

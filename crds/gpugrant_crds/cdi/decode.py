@@ -221,7 +221,6 @@ class _Decoder:
         self.count(node)
         value = node.value if isinstance(node, Scalar) else None
         if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
-            self.doubt(f"{_shown(node)} is not a whole number as written", node)
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.bad(f"expected a whole number, got {_shown(node)}", node)

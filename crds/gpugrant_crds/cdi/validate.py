@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gpugrant_crds.cdi.spec import Device, DeviceNode, Edits, Hook, IntelRdt, Mount, NetDevice, Spec
 
@@ -43,11 +44,19 @@ def _faults(spec: Spec) -> Iterator[str]:
         yield "invalid spec, no devices"
 
 
-def crashes(spec: Spec) -> str | None:
-    """What makes releases up to v1.1.0 panic while they load the folder; None: nothing does."""
+def disputed(spec: Spec) -> str | None:
+    """What releases of the library disagree on, up to a crash while they load the folder; None: they agree."""
     for part, value in (("vendor", spec.vendor), ("class", spec.cls)):
         if len(value) == 1:
             return f'the {part} "{value}" has one letter, which makes the CDI library crash: rename the kind'
+    for device in spec.devices:
+        # from 1.1.1 on group 0 is dropped before the edits are looked at
+        if (
+            not device.edits.empty
+            and replace(device.edits, additional_gids=()).empty
+            and not any(device.edits.additional_gids)
+        ):
+            return f'device "{device.name}" holds nothing but group 0, which newer releases take for nothing'
     return None
 
 

@@ -7,6 +7,7 @@ Bytes in, values out; bounded in size, depth and expansion, and never anything b
 
 from __future__ import annotations
 
+import codecs
 import math
 import re
 from dataclasses import dataclass
@@ -70,7 +71,10 @@ _WORDS: dict[str, bool | float | None] = {
 
 # Go's strconv.ParseInt with base 0, after underscores are taken out.
 _INT = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)")
+# resolve.go cuts "0b" off and parses the rest, sign included.
+_SIGNED_BINARY = re.compile(r"0b([+-][01]{1,63})")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_ESCAPED_SLASH = re.compile(r"(?<!\\)(?:\\\\)*\\/")
 _DOT_FLOAT = re.compile(r"\.[0-9]+(?:[eE][-+]?[0-9]+)?")
 
 
@@ -88,6 +92,8 @@ def resolve(text: str) -> bool | int | float | str | None:
         # int64, or uint64 where there is no sign; beyond that the text is tried as a float
         if -(2**63) <= number < 2**63 or (plain[0] not in "+-" and number < 2**64):
             return number
+    if signed := _SIGNED_BINARY.fullmatch(plain):
+        return int(signed[1], 2)
     if _FLOAT.fullmatch(plain):
         number_f = float(plain)
         return text if math.isinf(number_f) else number_f
@@ -139,7 +145,8 @@ def read(data: str | bytes) -> Node:
     if len(data) > MAX_BYTES:
         raise NotYaml(f"the file has more than {MAX_BYTES} bytes")
     try:
-        return _Composer().compose(yaml.parse(data, Loader=_LOADER))
+        text = _text(data)
+        return _Composer(text).compose(yaml.parse(text, Loader=_LOADER))
     except yaml.MarkedYAMLError as error:
         mark: Any = error.problem_mark or error.context_mark
         raise NotYaml(error.problem or "not readable as YAML", mark.line + 1 if mark else None) from error
@@ -147,10 +154,20 @@ def read(data: str | bytes) -> Node:
         raise NotYaml(f"not readable as YAML: {str(error).splitlines()[0]}") from error
 
 
+def _text(data: str | bytes) -> str:
+    """UTF-8, or UTF-16 where a byte order mark says so, as libyaml and its Go port take them."""
+    if isinstance(data, bytes):
+        utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        data = data.decode("utf-16" if utf16 else "utf-8")
+    return data.removeprefix("\ufeff")
+
+
 class _Composer:
     """Events to nodes without recursion: a deeply nested file must not exhaust a stack."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.slashes = "\\/" in text
         self.anchors: dict[str, Node | None] = {}
         self.open: list[_Open] = []
         self.root: Node | None = None
@@ -160,7 +177,10 @@ class _Composer:
         for event in events:
             line = event.start_mark.line + 1
             match event:
+                case yaml.DocumentStartEvent():
+                    _check_version(event)
                 case yaml.ScalarEvent():
+                    self._check_escapes(event)
                     self._add(event, _scalar(event))
                 case yaml.AliasEvent():
                     self._place(self._aliased(event), line)
@@ -195,6 +215,13 @@ class _Composer:
         self._place(node, node.line)
         if event.anchor is not None:
             self.anchors[event.anchor] = node
+
+    def _check_escapes(self, event: Any) -> None:
+        r"""Refuse "\/", which JSON and libyaml allow and go-yaml does not."""
+        if self.slashes and event.style == '"':
+            raw = self.text[event.start_mark.index : event.end_mark.index]
+            if _ESCAPED_SLASH.search(raw):
+                raise NotYaml("found unknown escape character", event.start_mark.line + 1)
 
     def _aliased(self, event: Any) -> Node:
         line = event.start_mark.line + 1
@@ -243,6 +270,11 @@ class _Open:
             raise NotYaml(f'key "{node.text}" already set in map', line)
         self.keys.add(seen)
         return node
+
+
+def _check_version(event: Any) -> None:
+    if event.version not in (None, (1, 1)):
+        raise NotYaml("found incompatible YAML document", event.start_mark.line + 1)
 
 
 def _scalar(event: Any) -> Scalar:
