@@ -4,7 +4,6 @@ An entry is built aside and renamed into place, so that a half-made one is never
 """
 
 import fcntl
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +40,7 @@ def entry(cache: Path, name: str, build: Callable[[Path], None]) -> Path:
         try:
             build(aside)
             aside.chmod(0o755)
-            os.replace(aside, target)
+            aside.replace(target)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
     return target

@@ -3,11 +3,11 @@
 import argparse
 import os
 import signal
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from gpugrant_hack import cache, daemons, environment
+from gpugrant_hack import cache, daemons, environment, system
 from gpugrant_hack.places import Root
 from gpugrant_hack.say import Trouble, note, result
 from gpugrant_hack.tools import Tools
@@ -54,10 +54,84 @@ def daemon(words: list[str]) -> int:
     parser.add_argument("--data-root", type=Path, metavar="DIR", help="the daemon's data (default: below the root)")
     given = parser.parse_args(words)
     choice = os.environ.get("GPUGRANT_ENGINE", "")
-    started = daemons.start(
-        _tools(), Root(given.root), given.name, engine_choice=choice, data_root=given.data_root
-    )
+    started = daemons.start(_tools(), Root(given.root), given.name, engine_choice=choice, data_root=given.data_root)
     result(str(started.socket))
+    return 0
+
+
+NEXT = """
+it runs. In a shell, next:
+  . {env}
+  kubectl get gpumachines
+  kubectl apply -f examples/grant.yaml
+  kubectl wait --for=condition=Ready -f examples/grant.yaml
+  docker --context gpu-a run --rm --device nvidia.com/gpu=all ubuntu:24.04 nvidia-smi -L
+  docker --context gpu-b run --rm --device nvidia.com/gpu=all ubuntu:24.04 nvidia-smi -L   # refused
+{script} stops it"""
+
+
+def up(words: list[str]) -> int:
+    """hack/up: the whole example system; in the foreground until it is interrupted, or detached."""
+    parser = _parser("up", "Sets up what it needs, starts two example repos and gpugrant, and shows the main job.")
+    parser.add_argument("--detach", action="store_true", help="return once all is ready")
+    parser.add_argument(
+        "--hardware",
+        type=lambda text: Path(text).absolute(),
+        metavar="DIR",
+        help="read the machine from this tree (default: this machine, or a recorded one if it has no GPU)",
+    )
+    given = parser.parse_args(words)
+    whole = system.System(CHECKOUT, Root(given.root), _tools())
+    before = system.running(whole)
+    with _interruptible():
+        try:
+            system.up(whole, given.hardware, os.environ.get("GPUGRANT_ENGINE", ""))
+            if given.detach:
+                result(NEXT.format(env=whole.root.env, script=_down_command(given.root)))
+                return 0
+            system.show(whole)
+            if before:
+                note(f"\nit ran already and goes on: {_down_command(given.root)} stops it")
+                return 0
+            note(f"\nit runs; in another shell: . {whole.root.env}\nCtrl-C stops it")
+            while True:
+                signal.pause()
+        except KeyboardInterrupt:
+            note("stopping")
+        except Trouble:
+            if given.detach or before:
+                note(f"what was started goes on: {_down_command(given.root)} stops it")
+                raise
+            system.down(whole)
+            raise
+    system.down(whole)
+    return 0
+
+
+def _down_command(root: Path) -> str:
+    return "hack/down" if root == CHECKOUT / ".gpugrant" else f"hack/down --root {root}"
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a script as Ctrl-C does: what it started is stopped."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def down(words: list[str]) -> int:
+    """hack/down: stops all that hack/up and hack/daemon started below a root; the data stays."""
+    given = _parser("down", "Stops all that hack/up and hack/daemon started below the root.").parse_args(words)
+    if not system.down(system.System(CHECKOUT, Root(given.root), _tools())):
+        note(f"nothing runs below {given.root}")
     return 0
 
 
@@ -80,6 +154,8 @@ def update_locks(words: list[str]) -> int:
 
 COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "daemon": daemon,
+    "up": up,
+    "down": down,
     "setup": setup,
     "update-locks": update_locks,
 }

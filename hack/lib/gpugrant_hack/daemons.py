@@ -27,8 +27,9 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 READY_WITHIN = 60.0
 """Seconds; a daemon is ready in 2 to 5 on an idle machine."""
 
-# $1 sealed folder, $2 CDI folder, $3 run folder, $4 where it goes, $5 busybox; the rest is the daemon. The host's mounts
-# go on reaching the namespace (slave), so that folders bound later can be bound into containers; nothing leaks out.
+# $1 sealed folder, $2 CDI folder, $3 run folder, $4 where it goes, $5 busybox; the rest is the daemon.
+# The host's mounts go on reaching the namespace (slave), so that folders which are bound later can be bound into
+# containers; nothing leaks out.
 SEAL = """
 set -eu
 mount --bind "$1" "$2"
@@ -134,9 +135,7 @@ def _settings(daemon: Daemon, data_root: Path | None) -> dict[str, Any]:
         "cdi-spec-dirs": [str(daemon.root.cdi)],
         "default-runtime": "runc",
         "live-restore": False,
-        "builder": {
-            "entitlements": {"network-host": False, "security-insecure": False, "device": False}
-        },
+        "builder": {"entitlements": {"network-host": False, "security-insecure": False, "device": False}},
     }
 
 

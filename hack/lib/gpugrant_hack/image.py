@@ -13,11 +13,11 @@ from gpugrant_hack.tools import Tools
 
 NAME = "ubuntu:24.04"
 CHANGES = ('CMD ["sh"]', "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-APPLETS = tuple(
-    "sh ash [ awk basename cat chmod chown cp cut date dd dirname echo env expr false find grep head hostname id kill ls "
-    "mkdir mknod mkfifo mount mv nc ps printf pwd readlink rm rmdir sed sleep sort stat sync tail tar tee test touch "
-    "tr true tty umount uname uniq wc which xargs yes".split()
-)
+APPLETS = """
+sh ash [ awk basename cat chmod chown cp cut date dd dirname echo env expr false find grep head hostname id kill ls
+mkdir mknod mkfifo mount mv nc ps printf pwd readlink rm rmdir sed sleep sort stat sync tail tar tee test touch tr
+true tty umount uname uniq wc which xargs yes
+"""
 FOLDERS = ("bin", "dev", "etc", "proc", "root", "run", "sys", "tmp", "usr", "usr/bin", "usr/lib", "var")
 FILES = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
@@ -33,7 +33,7 @@ def archive(busybox: bytes) -> bytes:
         for folder in FOLDERS:
             _add(tar, folder, tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755)
         _add(tar, "bin/busybox", tarfile.REGTYPE, 0o755, busybox)
-        for applet in APPLETS:
+        for applet in APPLETS.split():
             _add(tar, f"bin/{applet}", tarfile.SYMTYPE, 0o777, link="busybox")
         for name, text in FILES.items():
             _add(tar, name, tarfile.REGTYPE, 0o644, text.encode())

@@ -31,8 +31,10 @@ class Root:
         return self.path / "etc/rediacc/gpu/kubeconfig"
 
     @property
-    def supervisor_lock(self) -> Path:
-        return self.path / "run/rediacc/gpu/supervisor.lock"
+    def locks(self) -> tuple[Path, ...]:
+        """What the running parts of the product hold."""
+        parts = ("supervisor", "apiserver", "operator", "gate")
+        return tuple(self.path / "run/rediacc/gpu" / f"{part}.lock" for part in parts)
 
     @property
     def daemons(self) -> Path:

@@ -53,7 +53,7 @@ def members(run: Path) -> Members:
 
 
 def _pids() -> list[int]:
-    return [int(name) for name in os.listdir(PROC) if name.isdigit()]
+    return [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
 
 
 def _process(pid: int) -> Process | None:
@@ -69,7 +69,7 @@ def _process(pid: int) -> Process | None:
 
 def _sees(pid: int, identity: os.stat_result) -> bool:
     try:
-        seen = os.stat(f"{PROC}/{pid}/root{RUN}")
+        seen = Path(f"{PROC}/{pid}/root{RUN}").stat()
     except OSError:
         return False
     return os.path.samestat(seen, identity)
