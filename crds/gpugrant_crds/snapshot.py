@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -112,16 +113,21 @@ def build(
     grants: tuple[SnapshotGrant, ...],
 ) -> Snapshot:
     """A snapshot with its grants in order and its digest."""
-    ordered = tuple(sorted(grants, key=_order))
+    in_order = ordered(grants)
     return Snapshot(
         api_id=api_id,
         machine=machine,
         machine_uid=machine_uid,
         epoch=epoch,
         issued_at=issued_at,
-        grants=ordered,
-        digest=digest(api_id, machine, machine_uid, ordered),
+        grants=in_order,
+        digest=digest(api_id, machine, machine_uid, in_order),
     )
+
+
+def ordered(grants: Iterable[SnapshotGrant]) -> tuple[SnapshotGrant, ...]:
+    """The grants in their total order."""
+    return tuple(sorted(grants, key=_order))
 
 
 def _order(grant: SnapshotGrant) -> tuple[str, ...]:

@@ -26,10 +26,17 @@ FORCE_RELEASE_ANNOTATION = f"{GROUP}/force-release"
 """On a GpuMachine: its own uid drops it without the gate's answer (design 2.5)."""
 
 Text = Annotated[str, StringConstraints(max_length=4096)]
-Repo = Annotated[str, StringConstraints(pattern=f"^{REPO_NAME}$", min_length=1, max_length=63)]
-RepoId = Annotated[str, StringConstraints(pattern=f"^{REPO_ID}$", min_length=1, max_length=128)]
-Device = Annotated[str, StringConstraints(pattern=f"^{DEVICE_NAME}$", min_length=1, max_length=512)]
-MachineName = Annotated[str, StringConstraints(pattern=f"^{DNS_SUBDOMAIN}$", min_length=1, max_length=253)]
+
+
+def _stated(pattern: str, length: int) -> Any:
+    """A text whose rule stands in the CRD; read leniently, so that `decide` can say what is wrong with a stored one."""
+    return Field(json_schema_extra={"pattern": f"^{pattern}$", "minLength": 1, "maxLength": length})
+
+
+Repo = Annotated[str, _stated(REPO_NAME, 63)]
+RepoId = Annotated[str, _stated(REPO_ID, 128)]
+Device = Annotated[str, _stated(DEVICE_NAME, 512)]
+MachineName = Annotated[str, _stated(DNS_SUBDOMAIN, 253)]
 GoDuration = Annotated[str, StringConstraints(pattern=r"^([0-9]+(s|m|h))+$", max_length=32)]
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 

@@ -58,11 +58,11 @@ def decide(
     """
     stored = {grant.metadata.uid: grant for grant in grants if grant.spec.machine == machine.metadata.name}
     before = ledger.read(machine.status)
-    ledger_now = before.settled(machine.metadata.uid, gate)
+    ledger_now = before.settled(verdicts.answer(machine, gate))
     ended = [uid for uid, entry in ledger_now.entries.items() if not _continues(machine, stored.get(uid), entry, now)]
     ledger_now = ledger_now.without(ended, epoch=machine.status.ledger_epoch + 1)
     ledger_now, refused = _admit_all(machine, stored.values(), ledger_now, gate, now)
-    changed = _enforced(ledger_now) != _enforced(before)
+    changed = ledger_now.snapshot_grants() != before.snapshot_grants()
     epoch = machine.status.ledger_epoch + (1 if changed else 0)
     standing = Standing(machine, ledger_now, epoch, gate, now, terminating)
     return Decision(
@@ -144,10 +144,6 @@ def _renewed(candidate: Candidate, present: Entry) -> tuple[Entry, Refused | Non
         why = conflicts.first_refusal(candidate, conflicts.EXCLUSION)
     held = ledger.held(candidate.grant, exclusive=exclusive and why is None)
     return replace(present, grant=held), why
-
-
-def _enforced(ledger_now: Ledger) -> tuple[SnapshotGrant, ...]:
-    return tuple(sorted(ledger_now.snapshot_grants(), key=lambda grant: grant.grant.uid))
 
 
 def _machine_released(standing: Standing) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from gpugrant_crds import timestamps
+from gpugrant_crds import snapshot, timestamps
 from gpugrant_crds.snapshot import GateStatus, GrantRef, SnapshotGrant
 from gpugrant_crds.v1alpha1 import Allocation, Debt, GpuMachineStatus, HeldGrant, Holder, RepoGpuGrant
 
@@ -67,9 +67,9 @@ class Ledger:
         )
         return Ledger(entries, self.debts + debts)
 
-    def settled(self, machine_uid: str, gate: GateStatus | None) -> Ledger:
-        """Without the debts that the gate has answered for."""
-        if gate is None or gate.machine_uid != machine_uid:
+    def settled(self, gate: GateStatus | None) -> Ledger:
+        """Without the debts that the gate has answered for; None: it has answered for nothing."""
+        if gate is None:
             return self
         pending = {(item.repo, item.device) for item in gate.pending}
         return replace(
@@ -94,8 +94,8 @@ class Ledger:
         )
 
     def snapshot_grants(self) -> tuple[SnapshotGrant, ...]:
-        """What the gate has to enforce: exactly what is held."""
-        return tuple(
+        """What the gate has to enforce: exactly what is held, in the snapshot's order."""
+        return snapshot.ordered(
             SnapshotGrant(
                 repo=entry.repo,
                 repo_id=entry.repo_id,

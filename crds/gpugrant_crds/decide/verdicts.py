@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gpugrant_crds import conditions, timestamps
+from gpugrant_crds import conditions, snapshot, timestamps
 from gpugrant_crds.conditions import Claim, Status
-from gpugrant_crds.decide import conflicts
+from gpugrant_crds.decide import conflicts, ledger
 from gpugrant_crds.decide.conflicts import Refused
 from gpugrant_crds.decide.ledger import Entry, Ledger
 from gpugrant_crds.reasons import Reason
@@ -62,12 +62,30 @@ class Standing:
     @property
     def synced(self) -> bool:
         """The gate enforces this machine's current snapshot."""
-        gate = self.gate
-        return gate is not None and gate.machine_uid == self.machine.metadata.uid and gate.epoch == self.epoch
+        answered = answer(self.machine, self.gate)
+        return answered is not None and answered.epoch == self.epoch
 
     def owes(self, uid: str) -> bool:
         """Something was taken from this grant and the gate has not answered yet."""
         return any(uid in owed.debt.uids for owed in self.ledger.debts)
+
+
+def answer(machine: GpuMachine, gate: GateStatus | None) -> GateStatus | None:
+    """The report as far as it answers for this ledger; None: not at all.
+
+    An epoch that the ledger has not reached, or the ledger's own epoch with other contents, is of another history
+    (a restored backup): it pays no debt and enforces nothing.
+    """
+    if gate is None or gate.machine_uid != machine.metadata.uid or gate.epoch > machine.status.ledger_epoch:
+        return None
+    if gate.epoch == machine.status.ledger_epoch and gate.digest != _digest(machine, gate.api_id):
+        return None
+    return gate
+
+
+def _digest(machine: GpuMachine, api_id: str) -> str:
+    grants = ledger.read(machine.status).snapshot_grants()
+    return snapshot.digest(api_id, machine.metadata.name, machine.metadata.uid, grants)
 
 
 def judge(standing: Standing, grant: RepoGpuGrant, refused: Refused | None) -> Verdict:
