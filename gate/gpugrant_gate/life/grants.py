@@ -1,0 +1,105 @@
+"""Which devices a repo may use at one moment, as the policy sees it: pure, and empty wherever something is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from gpugrant_crds.layout import Layout
+from gpugrant_crds.snapshot import Snapshot, SnapshotGrant
+from gpugrant_gate.life.fitness import Fitness
+from gpugrant_gate.life.repo import Repo
+from gpugrant_gate.policy.model import RepoView
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One line of the snapshot, as workers need it."""
+
+    repo: str
+    repo_id: str
+    device: str
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Enforced:
+    """What a gate enforces: swapped whole, never changed. `epoch` -1: there is no snapshot."""
+
+    machine: str
+    epoch: int = -1
+    grants: tuple[Grant, ...] = ()
+    devices: tuple[str, ...] = ()
+    """Every usable name of the machine's CDI folder now, for hints."""
+
+    def granted(self, repo: str, repo_id: str, now: datetime) -> frozenset[str]:
+        """Names in force for the repo of that name and id (R9); none for a repo without an id."""
+        if not repo_id:
+            return frozenset()
+        return frozenset(
+            grant.device
+            for grant in self.grants
+            if grant.repo == repo and grant.repo_id == repo_id and _in_force(grant, now)
+        )
+
+    def next_expiry(self, now: datetime) -> datetime | None:
+        """When a grant that is in force now ends first."""
+        times = (grant.expires_at for grant in self.grants if grant.expires_at is not None and now < grant.expires_at)
+        return min(times, default=None)
+
+
+def of_snapshot(snapshot: Snapshot | None, machine: str, devices: tuple[str, ...]) -> Enforced:
+    if snapshot is None:
+        return Enforced(machine, devices=devices)
+    return Enforced(machine, snapshot.epoch, tuple(map(_grant, snapshot.grants)), devices)
+
+
+def view(
+    repo: Repo,
+    enforced: Enforced,
+    fitness: Fitness | None,
+    layout: Layout,
+    *,
+    now: datetime,
+    hidden: Iterable[str] = (),
+) -> RepoView:
+    """The repo as the policy sees it. Hardware needs a snapshot, a fit daemon and a repo without problems."""
+    unfit = _why_unfit(repo, enforced, fitness)
+    return RepoView(
+        name=repo.name,
+        machine=enforced.machine,
+        granted=frozenset() if unfit else enforced.granted(repo.name, repo.id, now),
+        devices=enforced.devices,
+        unfit=unfit,
+        binds=tuple(str(folder) for folder in repo.binds),
+        hidden=tuple(sorted({*_hidden(repo, fitness, layout), *hidden})),
+        api_version=fitness.api_version if fitness is not None else "",
+    )
+
+
+def _why_unfit(repo: Repo, enforced: Enforced, fitness: Fitness | None) -> str:
+    if repo.problem:
+        return repo.problem
+    if enforced.epoch < 0:
+        return "this machine's gate has no grant snapshot yet"
+    if fitness is None:
+        return f"the repo's Docker daemon at {repo.upstream} was not reached yet"
+    return "" if fitness.fit else fitness.message
+
+
+def _hidden(repo: Repo, fitness: Fitness | None, layout: Layout) -> Iterable[str]:
+    """Trees of this installation that no container may see, whatever `binds` says."""
+    folders: list[Path] = [layout.etc, layout.state, layout.run, layout.cdi, repo.upstream, repo.listen]
+    yield from (str(folder) for folder in folders)
+    if fitness is not None and fitness.data_root.startswith("/"):
+        yield fitness.data_root
+
+
+def _in_force(grant: Grant, now: datetime) -> bool:
+    return grant.expires_at is None or now < grant.expires_at
+
+
+def _grant(grant: SnapshotGrant) -> Grant:
+    return Grant(grant.repo, grant.repo_id, grant.device, grant.expires_at)

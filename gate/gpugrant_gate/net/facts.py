@@ -1,0 +1,46 @@
+"""Facts for a decision: what only the daemon or the file system can tell, asked for at the moment of judging."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from gpugrant_gate.net import paths, upstream
+from gpugrant_gate.net.upstream import Unreachable
+from gpugrant_gate.policy.model import ContainerFact, ExecFact, Fact, Facts, ImageFact, Needs, PathFact, VolumeFact
+from gpugrant_gate.settings import Limits
+
+
+async def gather(needs: Needs, daemon: Path, api_version: str, limits: Limits) -> Facts:
+    """Every fact asked for; raises Unreachable when one can't be had: a missing answer must not look like "none"."""
+    found: dict[Fact, Any] = {}
+    for fact in needs.facts:
+        if isinstance(fact, PathFact):
+            found[fact] = paths.look(fact.path)
+        else:
+            found[fact] = await _ask(daemon, target(fact, api_version), limits)
+    return found
+
+
+def target(fact: ContainerFact | VolumeFact | ExecFact | ImageFact, api_version: str) -> str:
+    """The request target that answers it."""
+    prefix = f"/v{api_version}" if api_version else ""
+    match fact:
+        case ContainerFact(name):
+            return f"{prefix}/containers/{quote(name, safe='')}/json"
+        case VolumeFact(name):
+            return f"{prefix}/volumes/{quote(name, safe='')}"
+        case ExecFact(exec_id):
+            return f"{prefix}/exec/{quote(exec_id, safe='')}/json"
+        case ImageFact(name):
+            return f"{prefix}/images/{quote(name, safe='/:@')}/json"
+
+
+async def _ask(daemon: Path, question: str, limits: Limits) -> Any:
+    answer = await upstream.get(daemon, question, limits)
+    if answer.status == 404:
+        return None
+    if answer.status != 200 or not isinstance(answer.value, dict):
+        raise Unreachable(f"it answered a question of the gate with status {answer.status}")
+    return answer.value

@@ -1,0 +1,246 @@
+"""One end of a connection: buffered reading before a decision, then a direct path of bytes with back-pressure.
+
+While no sink is set, bytes wait in a bounded buffer and the peer is not read from. A sink gets each piece as it
+comes, without a task switch; when the other end's transport is full, this end stops reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+_BUFFER_MAX = 256 * 1024
+"""Bytes that wait unread before reading stops: two reads of the event loop."""
+
+Sink = Callable[[bytes], None]
+
+
+class Gone(ConnectionError):
+    """The peer closed before what was waited for had come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """SO_PEERCRED of a Unix socket; zeros and -1 where the kernel does not say."""
+
+    pid: int = 0
+    uid: int = -1
+
+
+class Link(asyncio.Protocol):
+    """A stream's end. Methods are called from the event loop's own thread only."""
+
+    def __init__(self, on_connected: Callable[[Link], None] | None = None) -> None:
+        self._on_connected = on_connected
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._sink: Sink | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._feeder: Link | None = None
+        self._watchers: list[Callable[[], None]] = []
+        self._paused = False
+        self._held = False
+        self.writable = True
+        self.at_eof = False
+        """The peer will send no more."""
+        self.lost = False
+        """The connection is no more, in either direction."""
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        if self._on_connected is not None:
+            self._on_connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._sink is not None:
+            self._sink(data)
+            return
+        self._buffer += data
+        if len(self._buffer) >= _BUFFER_MAX:
+            self._pause()
+        self._wake()
+
+    def eof_received(self) -> bool:
+        self.at_eof = True
+        self._wake()
+        self._notify()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.at_eof = self.lost = True
+        self._wake()
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        self._release_feeder()
+        self._notify()
+
+    def pause_writing(self) -> None:
+        self.writable = False
+        if self._feeder is not None:
+            self._feeder.hold()
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        self._release_feeder()
+
+    # Reading.
+
+    async def more(self) -> bool:
+        """Waits for bytes in the buffer beyond those that are there; False when none will come."""
+        if self.at_eof:
+            return False
+        self._waiter = asyncio.get_running_loop().create_future()
+        self._resume()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+        return not self.at_eof or bool(self._buffer)
+
+    @property
+    def buffered(self) -> bytearray:
+        """What came and was not taken; not to be changed."""
+        return self._buffer
+
+    def take(self, count: int | None = None) -> bytes:
+        """The first `count` bytes of the buffer (all: None), taken out of it."""
+        if count is None or count >= len(self._buffer):
+            data = bytes(self._buffer)
+            self._buffer.clear()
+        else:
+            data = bytes(self._buffer[:count])
+            del self._buffer[:count]
+        return data
+
+    def put_back(self, data: bytes) -> None:
+        """Bytes that were taken and belong to what follows."""
+        self._buffer[:0] = data
+
+    def flow_to(self, sink: Sink, other: Link | None) -> None:
+        """From now on every byte goes to `sink`, first what waits; reading stops while `other` can't be written to."""
+        self._sink = sink
+        if other is not None:
+            other._feeder = self
+            self._held = not other.writable
+        waiting = self.take()
+        if waiting:
+            sink(waiting)
+        if self._sink is sink and not self._held:
+            self._resume()
+
+    def stop_flow(self, other: Link | None) -> None:
+        """Back to buffering."""
+        self._sink = None
+        self._held = False
+        if other is not None and other._feeder is self:
+            other._feeder = None
+        self._resume()
+
+    def hold(self) -> None:
+        """Stop reading until `release`."""
+        self._held = True
+        self._pause()
+
+    def release(self) -> None:
+        self._held = False
+        self._resume()
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Calls `callback` at end of file and when the connection is lost, also if that has been already."""
+        self._watchers.append(callback)
+        if self.at_eof:
+            callback()
+
+    def unwatch(self, callback: Callable[[], None]) -> None:
+        if callback in self._watchers:
+            self._watchers.remove(callback)
+
+    # Writing.
+
+    def write(self, data: bytes) -> None:
+        """Writes, or drops what a lost peer will never read."""
+        if self._transport is not None and not self.lost and not self._transport.is_closing():
+            self._transport.write(data)
+
+    async def drain(self) -> None:
+        """Waits until the peer takes bytes again; raises Gone."""
+        while not self.writable and not self.lost:
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+        if self.lost:
+            raise Gone
+
+    def write_eof(self) -> None:
+        """No more bytes from here; the other direction stays open."""
+        transport = self._transport
+        if transport is not None and not self.lost and not transport.is_closing() and transport.can_write_eof():
+            transport.write_eof()
+
+    def close(self) -> None:
+        """Closes once all that was written is out."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Closes at once: a peer sees that what it got is not whole."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # What the socket says.
+
+    def peer(self) -> Peer:
+        """Who is at the other end: the process that connected, or the one that called listen(2)."""
+        if self._transport is None:
+            return Peer()
+        sock = self._transport.get_extra_info("socket")
+        try:
+            pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        except (OSError, AttributeError):
+            return Peer()
+        return Peer(pid, uid)
+
+    def hung_up(self) -> bool:
+        """The peer has closed both directions, not only its writing one."""
+        if self.lost or self._transport is None:
+            return True
+        sock = self._transport.get_extra_info("socket")
+        poller = select.poll()
+        try:
+            poller.register(sock.fileno(), 0)
+            return any(event & (select.POLLHUP | select.POLLERR) for _, event in poller.poll(0))
+        except (OSError, ValueError):
+            return True
+
+    def _pause(self) -> None:
+        if not self._paused and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+            self._paused = True
+
+    def _resume(self) -> None:
+        if not self._paused or self._held or self.at_eof:
+            return
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+            self._paused = False
+
+    def _release_feeder(self) -> None:
+        if self._feeder is not None:
+            self._feeder.release()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _notify(self) -> None:
+        for callback in tuple(self._watchers):
+            callback()
