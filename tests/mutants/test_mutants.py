@@ -1,0 +1,86 @@
+"""Ten hand-made mistakes, each of which the suite must catch.
+
+A mutant is one changed line of `decide` or of the gate's policy. The named tests run on a copy of the packages with
+that line changed, and must fail; a line that is no longer there fails too, so that the table follows the code.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {"gpugrant_crds": ROOT / "crds", "gpugrant_gate": ROOT / "gate"}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`before` becomes `after` in `file`; `tests` must notice."""
+
+    file: str
+    before: str
+    after: str
+    tests: str
+
+
+DECIDE = "tests/crds/decide/test_decide.py"
+MUTANTS = {
+    "an exclusive grant doesn't keep others out": Mutant(
+        "gpugrant_crds/decide/conflicts.py",
+        "if entry.grant.exclusive and entry.repo != spec.repo:",
+        "if entry.grant.exclusive and entry.repo == spec.repo:",
+        DECIDE,
+    ),
+    "a device is handed over before the gate has answered": Mutant(
+        "gpugrant_crds/decide/conflicts.py",
+        "EXCLUSION: tuple[Rule, ...] = (_exclusive_held, _shared_held, _releasing)",
+        "EXCLUSION: tuple[Rule, ...] = (_exclusive_held, _shared_held)",
+        DECIDE,
+    ),
+    "a gate of another history pays debts": Mutant(
+        "gpugrant_crds/decide/verdicts.py",
+        "if gate.epoch == machine.status.ledger_epoch and gate.digest != _digest(machine, gate.api_id):",
+        "if gate.epoch < 0:",
+        DECIDE,
+    ),
+    "an expired grant stays": Mutant(
+        "gpugrant_crds/decide/core.py",
+        "return expiry is not None and expiry <= now",
+        "return expiry is not None and expiry > now",
+        DECIDE,
+    ),
+    "a repo with another id gets the grant": Mutant(
+        "gpugrant_crds/decide/conflicts.py",
+        "if it.repo is None or issued_for is None or it.repo.id == issued_for:",
+        "if it.repo is None or issued_for is None or it.repo.name == it.grant.spec.repo:",
+        DECIDE,
+    ),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS.keys())
+def test_is_caught(mutant: Mutant, tmp_path: Path) -> None:
+    """The named tests fail on the mutant (and, being run everywhere else, pass on the code itself)."""
+    for name, folder in PACKAGES.items():
+        shutil.copytree(folder / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    file = tmp_path / mutant.file
+    text = file.read_text()
+    assert text.count(mutant.before) == 1, f"{mutant.file} has no such line any more: {mutant.before}"
+    file.write_text(text.replace(mutant.before, mutant.after))
+
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *mutant.tests.split()],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert run.returncode == 1, f"the mutant survives:\n{run.stdout[-2000:]}{run.stderr[-2000:]}"
