@@ -52,7 +52,12 @@ def daemon(words: list[str]) -> int:
     parser = _parser("daemon", "Starts a sealed Docker daemon below the root and prints its socket.")
     parser.add_argument("name", metavar="NAME", help="a new name gets a new repo id, a known one keeps its own")
     parser.add_argument("--data-root", type=Path, metavar="DIR", help="the daemon's data (default: below the root)")
+    parser.add_argument("--stop", action="store_true", help="end this one with its containers; its data stays")
     given = parser.parse_args(words)
+    if given.stop:
+        if not daemons.stop(daemons.Daemon(Root(given.root), given.name)):
+            note(f"no daemon {given.name} runs below {given.root}")
+        return 0
     choice = os.environ.get("GPUGRANT_ENGINE", "")
     started = daemons.start(_tools(), Root(given.root), given.name, engine_choice=choice, data_root=given.data_root)
     result(str(started.socket))
@@ -135,6 +140,20 @@ def down(words: list[str]) -> int:
     return 0
 
 
+def tools(words: list[str]) -> int:
+    """hack/tools: one tool, found or brought; where it lies on stdout."""
+    parser = argparse.ArgumentParser("hack/tools", description="Finds or brings a tool and prints where it lies.")
+    parser.add_argument("tool", choices=["engine", "kubectl", "busybox"])
+    parser.add_argument("version", nargs="?", default="", help="of an engine: 26, 28 or own (default: the best)")
+    given = parser.parse_args(words)
+    if given.tool == "engine":
+        found = _tools().engine(given.version)
+        result(str(found.program("dockerd", os.environ.get("PATH") or os.defpath).parent))
+    else:
+        result(str(_tools().kubectl() if given.tool == "kubectl" else _tools().busybox()))
+    return 0
+
+
 def setup(words: list[str]) -> int:
     """hack/setup, when something changed."""
     parser = argparse.ArgumentParser("hack/setup", description="Makes or refreshes .venv from requirements/.")
@@ -156,6 +175,7 @@ COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "daemon": daemon,
     "up": up,
     "down": down,
+    "tools": tools,
     "setup": setup,
     "update-locks": update_locks,
 }

@@ -103,6 +103,8 @@ def start(tools: Tools, root: Root, name: str, *, engine_choice: str = "", data_
 
 def stop(daemon: Daemon) -> bool:
     """Ends the daemon with its containers, mounts and networks; its data stays. False: it did not run."""
+    if not daemon.config.exists():
+        return False
     with cache.locked(daemon.lock):
         ended = processes.end(daemon.run)
         daemon.socket.unlink(missing_ok=True)

@@ -69,7 +69,7 @@ class Tools:
     def engine(self, choice: str = "") -> Engine:
         """The set of Docker programs: `26`, `28`, `own` (this machine's), or the best for an empty choice."""
         if choice not in {"", "own", *ENGINE_SUITES}:
-            raise Trouble(f"GPUGRANT_ENGINE is {choice!r}: it is one of 26, 28, own")
+            raise Trouble(f"no engine {choice!r}: it is one of 26, 28, own")
         if choice in {"", "own"}:
             own, lack = own_engine(self.search)
             if own is not None:

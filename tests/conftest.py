@@ -1,0 +1,45 @@
+"""Fixtures of real parts for all areas, and the rule that a must-run test may not be skipped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+import rig
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--must-run", action="store_true", help="a skipped test that is marked must_run fails")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    outcome = yield
+    report: pytest.TestReport = outcome.get_result()  # type: ignore[attr-defined]  # what pluggy sends in
+    if report.skipped and item.config.getoption("--must-run") and item.get_closest_marker("must_run"):
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome, report.longrepr = "failed", f"this test must run and was skipped: {why}"
+
+
+@pytest.fixture(scope="session")
+def daemons() -> Iterator[rig.Daemons]:
+    """Starts sealed Docker daemons: `daemons.start(name, engine="28")`; all are stopped with the session."""
+    if os.geteuid() != 0:
+        pytest.skip("a Docker daemon needs root")
+    made = rig.Daemons()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session", params=["26", "28"])
+def engine(request: pytest.FixtureRequest) -> str:
+    """Each generation of Docker that is tested against."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def daemon(daemons: rig.Daemons, engine: str) -> rig.Daemon:
+    """One sealed daemon of each generation, shared by the session: leave no container behind."""
+    return daemons.start(f"shared-{engine}", engine=engine)
