@@ -37,6 +37,7 @@ class Candidate:
     ledger: Ledger
     gate: GateStatus | None
     now: datetime
+    unserved: Refused | None = None
 
     @property
     def repo(self) -> RepoStatus | None:
@@ -95,11 +96,16 @@ def no_such_device(device: str, machine: str, devices: Iterable[str]) -> str:
 
 def _no_such_repo(it: Candidate) -> Refused | None:
     if it.gate is None:
-        return Refused(Reason.GATE_UNREACHABLE, f"the gate of machine {it.machine.metadata.name} does not answer")
+        return it.unserved or silent(it.machine.metadata.name)
     if it.repo is not None:
         return None
     known = [repo.name for repo in it.gate.repos]
     return Refused(Reason.REPO_NOT_FOUND, no_such_repo(it.grant.spec.repo, it.machine.metadata.name, known))
+
+
+def silent(machine: str) -> Refused:
+    """Nothing is heard of the machine's gate."""
+    return Refused(Reason.GATE_UNREACHABLE, f"the gate of machine {machine} does not answer")
 
 
 def no_such_repo(repo: str, machine: str, known: Iterable[str]) -> str:

@@ -50,21 +50,25 @@ def decide(
     now: datetime,
     *,
     terminating: frozenset[str] = frozenset(),
+    unserved: Refused | None = None,
 ) -> Decision:
     """The decision on one machine.
 
     `grants` are all stored grants, also other machines' and those being deleted. `gate` is the gate's last report;
-    None: it does not answer. `terminating` are namespaces being deleted: nothing in them waits for a gate.
+    None: it does not answer, and `unserved` may say why none can. `terminating` are namespaces being deleted: nothing
+    in them waits for a gate.
     """
     stored = {grant.metadata.uid: grant for grant in grants if grant.spec.machine == machine.metadata.name}
     before = ledger.read(machine.status)
-    ledger_now = before.settled(verdicts.answer(machine, gate))
+    answered = verdicts.answer(machine, gate)
+    ledger_now = before.settled(answered)
     ended = [uid for uid, entry in ledger_now.entries.items() if not _continues(machine, stored.get(uid), entry, now)]
     ledger_now = ledger_now.without(ended, epoch=machine.status.ledger_epoch + 1)
-    ledger_now, refused = _admit_all(machine, stored.values(), ledger_now, gate, now)
+    ledger_now, refused = _admit_all(machine, stored.values(), ledger_now, gate, now, unserved)
     changed = ledger_now.snapshot_grants() != before.snapshot_grants()
     epoch = machine.status.ledger_epoch + (1 if changed else 0)
-    standing = Standing(machine, ledger_now, epoch, gate, now, terminating)
+    synced = answered is not None and answered.epoch == epoch
+    standing = Standing(machine, ledger_now, epoch, gate, now, terminating, synced, unserved)
     return Decision(
         allocations=ledger_now.allocations(),
         epoch=epoch,
@@ -100,6 +104,7 @@ def _admit_all(
     ledger_now: Ledger,
     gate: GateStatus | None,
     now: datetime,
+    unserved: Refused | None,
 ) -> tuple[Ledger, dict[str, Refused]]:
     """The ledger with all that may enter, and why the others may not.
 
@@ -110,7 +115,7 @@ def _admit_all(
     for grant in sorted(grants, key=lambda grant: (grant.metadata.uid not in held, *_seniority(grant))):
         if machine.metadata.deletion_timestamp is not None or grant.metadata.deletion_timestamp is not None:
             continue
-        candidate = Candidate(grant, machine, ledger_now, gate, now)
+        candidate = Candidate(grant, machine, ledger_now, gate, now, unserved)
         entry, why = _admit(candidate)
         if why is not None:
             refused[grant.metadata.uid] = why

@@ -58,12 +58,10 @@ class Standing:
     gate: GateStatus | None
     now: datetime
     terminating: frozenset[str]
-
-    @property
-    def synced(self) -> bool:
-        """The gate enforces this machine's current snapshot."""
-        answered = answer(self.machine, self.gate)
-        return answered is not None and answered.epoch == self.epoch
+    synced: bool
+    """The gate enforces this machine's current snapshot."""
+    unserved: Refused | None = None
+    """Why no gate can answer for this machine."""
 
     def owes(self, uid: str) -> bool:
         """Something was taken from this grant and the gate has not answered yet."""
@@ -164,7 +162,7 @@ def _enforcement(standing: Standing, grant: RepoGpuGrant, entry: Entry) -> tuple
     gate, machine = standing.gate, standing.machine
     name = machine.metadata.name
     if gate is None:
-        return "Unknown", Refused(Reason.GATE_UNREACHABLE, f"the gate of machine {name} does not answer")
+        return "Unknown", standing.unserved or conflicts.silent(name)
     repo = conflicts.find_repo(gate, entry.repo)
     if repo is None:
         known = [known.name for known in gate.repos]

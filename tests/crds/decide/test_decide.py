@@ -10,6 +10,8 @@ import pytest
 import gen
 from gpugrant_crds import conditions
 from gpugrant_crds.decide import Decision, decide, without_machine
+from gpugrant_crds.decide.conflicts import Refused
+from gpugrant_crds.reasons import Reason
 from gpugrant_crds.snapshot import GateStatus
 from gpugrant_crds.v1alpha1 import FORCE_RELEASE_ANNOTATION, GpuMachine, RepoGpuGrant
 
@@ -123,6 +125,18 @@ def test_held_but_not_enforced(gate: GateStatus | None, reason: str) -> None:
     assert says(decision, grant)["Accepted"] == "True Enforced"
     assert holders(decision) == ["gpu-a"]
     assert decision.epoch == 1
+
+
+def test_a_machine_that_no_gate_serves_says_why() -> None:
+    """Where no gate can answer, newcomers and holders hear the reason of that; holders keep their hold."""
+    held, newcomer = gen.grant(), gen.grant("gpu-b")
+    machine = settle(gen.machine(), [held])
+    unserved = Refused(Reason.NODE_CLAIMED, "the machine older has this node")
+
+    decision = decide(machine, [held, newcomer], None, gen.NOW, unserved=unserved)
+
+    assert says(decision, held)["Ready"] == says(decision, newcomer)["Ready"] == "False NodeClaimed"
+    assert holders(decision) == ["gpu-a"]
 
 
 def test_an_unsealed_daemon_is_said() -> None:
