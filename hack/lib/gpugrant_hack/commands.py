@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpugrant_hack import cache, daemons, environment, system
+from gpugrant_hack import cache, daemons, environment, manifests, requirements, system
 from gpugrant_hack.places import Root
 from gpugrant_hack.say import Trouble, note, result
 from gpugrant_hack.tools import Tools
@@ -171,6 +171,30 @@ def update_locks(words: list[str]) -> int:
     return 0
 
 
+def update_crds(words: list[str]) -> int:
+    """hack/update-crds: crds/*.yaml from the models."""
+    parser = argparse.ArgumentParser("hack/update-crds", description="Writes crds/*.yaml from the models.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where they differ")
+    given = parser.parse_args(words)
+    folder, wanted = CHECKOUT / "crds", manifests.generated()
+    if given.check:
+        if differ := manifests.stale(folder, wanted):
+            raise Trouble(f"crds/ is not what the models say ({', '.join(differ)}): run hack/update-crds")
+        return 0
+    for name in manifests.write(folder, wanted):
+        note(f"crds/{name}")
+    return 0
+
+
+def show_requirements(words: list[str]) -> int:
+    """hack/requirements: how many tests show each requirement."""
+    text = "Counts the tests that show each requirement: on real parts, and unit tests."
+    argparse.ArgumentParser("hack/requirements", description=text).parse_args(words)
+    for line in requirements.read(CHECKOUT):
+        result(line)
+    return 0
+
+
 COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "daemon": daemon,
     "up": up,
@@ -178,4 +202,6 @@ COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "tools": tools,
     "setup": setup,
     "update-locks": update_locks,
+    "update-crds": update_crds,
+    "requirements": show_requirements,
 }
