@@ -1,0 +1,160 @@
+"""Objects as readable YAML files, and back: which part of an object a person owns, and where its file lies.
+
+`objects/<plural>/<namespace or _cluster>/<name>.yaml` holds apiVersion, kind, name, namespace, labels, annotations and
+the spec. Nothing that the server adds is ever written here, so that a folder under Git stays quiet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+
+from gpugrant_operator.apiserver.objects.decode import BadYaml, from_yaml
+from gpugrant_operator.apiserver.objects.resources import Catalog, Resource
+from gpugrant_operator.apiserver.objects.status import Json, Obj
+from gpugrant_operator.apiserver.store.disk import TEMPORARY
+from gpugrant_operator.apiserver.store.journal import Key
+
+OBJECTS = "objects"
+CLUSTER = "_cluster"
+SUFFIXES = (".yaml", ".yml", ".json")
+
+SERVER_ANNOTATIONS = ("kubectl.kubernetes.io/", "kopf.zalando.org/", "kopf.dev/")
+"""Annotations that tools write for themselves: they stay in the journal."""
+
+
+class BadManifest(ValueError):
+    """A file that can't be taken as it is; the text is for a person and names the line where there is one."""
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def place(root: Path, resource: Resource, key: Key) -> Path:
+    """The one file of an object."""
+    _, namespace, name = key
+    return root / OBJECTS / resource.plural / (namespace or CLUSTER) / f"{name}.yaml"
+
+
+def own_annotations(obj: Mapping[str, Json]) -> dict[str, str]:
+    """Annotations that belong to a person."""
+    annotations = obj["metadata"].get("annotations") or {}
+    return {key: text for key, text in annotations.items() if not key.startswith(SERVER_ANNOTATIONS)}
+
+
+def tool_annotations(obj: Mapping[str, Json]) -> dict[str, str]:
+    annotations = obj["metadata"].get("annotations") or {}
+    return {key: text for key, text in annotations.items() if key.startswith(SERVER_ANNOTATIONS)}
+
+
+def desired(obj: Mapping[str, Json]) -> Obj:
+    """The part of an object that its file holds."""
+    held = obj["metadata"]
+    metadata: Obj = {"name": held["name"]}
+    if held.get("namespace"):
+        metadata["namespace"] = held["namespace"]
+    if held.get("labels"):
+        metadata["labels"] = held["labels"]
+    if annotations := own_annotations(obj):
+        metadata["annotations"] = annotations
+    rest = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata", "status")}
+    return {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": metadata, **rest}
+
+
+def combined(manifest: Mapping[str, Json], held: Mapping[str, Json] | None) -> Obj:
+    """The object that a changed file asks for: the file's part, and what it can't say from the stored object."""
+    given = manifest.get("metadata") or {}
+    metadata: Obj = {key: given[key] for key in ("name", "namespace", "labels") if given.get(key)}
+    annotations = {**(given.get("annotations") or {})}
+    if held is not None:
+        annotations = {**tool_annotations(held), **annotations}
+        for key in ("finalizers", "ownerReferences"):
+            if held["metadata"].get(key):
+                metadata[key] = held["metadata"][key]
+    if annotations:
+        metadata["annotations"] = annotations
+    body = {key: value for key, value in manifest.items() if key not in ("metadata", "status")}
+    return {**body, "metadata": metadata}
+
+
+class _Dumper(yaml.CSafeDumper):
+    """Block style, lists indented below their key, text with line breaks as a block."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.CSafeDumper, value: str) -> yaml.Node:
+    style = "|" if "\n" in value and not value.startswith((" ", "\n")) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def dump(obj: Mapping[str, Json]) -> bytes:
+    """The manifest's bytes; `from_yaml(dump(x)) == x`."""
+    text: str = yaml.dump(
+        dict(obj), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=110
+    )
+    return text.encode("utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file and the object that it must be, by its place; `resource` None: no object may lie there."""
+
+    path: Path
+    resource: Resource | None
+    key: Key | None
+
+
+def scan(root: Path, catalog: Catalog) -> Iterator[Found]:
+    """Every file below the folder that looks like a manifest. Unfinished and hidden files are passed over."""
+    if not root.is_dir():
+        return
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if not name.startswith((".", TEMPORARY)) and name.endswith(SUFFIXES):
+                yield locate(root, Path(folder, name), catalog)
+
+
+def locate(root: Path, path: Path, catalog: Catalog) -> Found:
+    parts = PurePosixPath(path.relative_to(root).as_posix()).parts
+    if len(parts) == 4 and parts[0] == OBJECTS and parts[3].endswith(".yaml"):
+        resource = catalog.by_plural(parts[1])
+        if resource is not None and (parts[2] != CLUSTER) == resource.namespaced:
+            namespace = parts[2] if resource.namespaced else ""
+            return Found(path, resource, (resource.id, namespace, parts[3].removesuffix(".yaml")))
+    return Found(path, None, None)
+
+
+def read(data: bytes, resource: Resource, key: Key) -> Obj:
+    """The manifest in these bytes, which must be the object of this place; raises BadManifest."""
+    try:
+        value = from_yaml(data)
+    except BadYaml as error:
+        raise BadManifest(str(error)) from error
+    if value is None:
+        raise BadManifest("the file is empty; to delete the object, delete the file or use kubectl delete")
+    if not isinstance(value, dict) or not isinstance(value.get("metadata"), dict):
+        raise BadManifest("the file holds no object with apiVersion, kind and metadata")
+    _, namespace, name = key
+    metadata = value["metadata"]
+    for what, said, wanted in (
+        ("apiVersion", value.get("apiVersion"), resource.api_version),
+        ("kind", value.get("kind"), resource.kind),
+        ("metadata.name", metadata.get("name"), name),
+        ("metadata.namespace", metadata.get("namespace") or namespace, namespace),
+    ):
+        if said != wanted:
+            raise BadManifest(f"{what} is {said!r} and by the place of the file it must be {wanted!r}")
+    return value
