@@ -1,0 +1,103 @@
+"""The CDI folder as it is after setup: every file read as a daemon would, every name with what stands behind it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from gpugrant_crds import cdi
+from gpugrant_crds.cdi import Devices, Problem, ProblemReason, Spec
+from gpugrant_crds.inventory import Cdi, CdiConflict, CdiDevice, SpecFile
+from gpugrant_operator.node import state
+
+FILE_MAX = 8 * 1024 * 1024
+
+
+def read(folder: Path) -> dict[str, bytes | str]:
+    """Spec files by name: their bytes, or one clause why they can't be read."""
+    try:
+        names = sorted(name.name for name in folder.iterdir() if cdi.is_spec_file(name.name))
+    except FileNotFoundError:
+        return {}
+    return {name: _read(folder / name) for name in names}
+
+
+def _read(path: Path) -> bytes | str:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return "not a file"
+        data = file.read(FILE_MAX + 1)
+    return data if len(data) <= FILE_MAX else f"more than {FILE_MAX} bytes"
+
+
+def parse(files: Mapping[str, bytes | str]) -> dict[str, Spec | Problem]:
+    return {
+        name: cdi.read_spec(data, name)
+        if isinstance(data, bytes)
+        else Problem(ProblemReason.SPEC_INVALID, f"can't be read: {data}", name)
+        for name, data in files.items()
+    }
+
+
+def describe(
+    folder: Path,
+    files: Mapping[str, bytes | str],
+    generators: Mapping[str, str],
+    exists: Callable[[str], bool],
+) -> tuple[Cdi, tuple[tuple[str, str], ...]]:
+    """The inventory's part, and the problems of the folder. `exists` says whether a device node is there."""
+    specs = parse(files)
+    merged = cdi.merge(specs)
+    sources = _sources(specs.values())
+    usable = [_device(name, sources[name], exists) for name in merged.names]
+    unusable = [CdiDevice(name=n, usable=False, reason=str(p.reason)) for n, p in merged.unusable.items()]
+    listed = Cdi(
+        directories=(str(folder),),
+        files=tuple(_file(folder, name, files[name], spec, generators) for name, spec in specs.items()),
+        devices=tuple(sorted([*usable, *unusable], key=lambda device: cdi.natural(device.name))),
+        conflicts=tuple(CdiConflict(name=c.name, files=c.files) for c in merged.conflicts),
+    )
+    return listed, _problems(merged, listed)
+
+
+def _file(folder: Path, name: str, data: bytes | str, spec: Spec | Problem, generators: Mapping[str, str]) -> SpecFile:
+    valid = spec if isinstance(spec, Spec) else None
+    error = str(spec) if isinstance(spec, Problem) else next((str(doubt) for doubt in spec.doubts), None)
+    return SpecFile(
+        path=str(folder / name),
+        sha256=state.digest(data).removeprefix("sha256:") if isinstance(data, bytes) else "",
+        kind=valid.kind if valid else None,
+        cdi_version=valid.version if valid else None,
+        generator=generators.get(name),
+        error=error,
+    )
+
+
+def _sources(specs: Iterable[Spec | Problem]) -> dict[str, tuple[str, ...]]:
+    """Qualified name → where its own device nodes lie on the host."""
+    return {
+        spec.qualified(device): tuple(node.source for node in device.edits.device_nodes)
+        for spec in specs
+        if isinstance(spec, Spec)
+        for device in spec.devices
+    }
+
+
+def _device(name: str, nodes: Iterable[str], exists: Callable[[str], bool]) -> CdiDevice:
+    there = all(exists(node) for node in nodes)
+    return CdiDevice(name=name, usable=there, reason=None if there else "NoDeviceNode")
+
+
+def _problems(merged: Devices, listed: Cdi) -> tuple[tuple[str, str], ...]:
+    found = [(str(problem.reason), str(problem)) for problem in merged.problems]
+    absent = [device.name for device in listed.devices if device.reason == "NoDeviceNode"]
+    if absent:
+        shown = ", ".join(absent[:3]) + (f" and {len(absent) - 3} more" if len(absent) > 3 else "")
+        found.append(("SpecStale", f"{shown} name device nodes that are not there: run renet setup again"))
+    return tuple(found)
