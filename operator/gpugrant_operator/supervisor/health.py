@@ -1,0 +1,44 @@
+"""Asks a part's control socket how it is."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+TIMEOUT = 2.0
+"""Seconds for one answer; a part that is well answers in milliseconds."""
+
+
+class Health(BaseModel):
+    """`GET /healthz` of a control socket; what else a part says is ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    ok: bool
+    message: str = ""
+    since: str = ""
+    hardware: str = ""
+    """Only the supervisor's: what the parts were told."""
+    version: str = ""
+    """Only the supervisor's."""
+
+
+async def ask(socket: Path, *, timeout: float = TIMEOUT) -> Health | None:  # noqa: ASYNC109  (the bound of one question)
+    """What it says; None: nobody answers, or not in a way that can be understood."""
+    try:
+        async with asyncio.timeout(timeout):
+            return Health.model_validate(await _get(socket))
+    except (OSError, TimeoutError, ValueError, ValidationError, aiohttp.ClientError):
+        return None
+
+
+async def _get(socket: Path) -> Any:
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session,
+        session.get("http://control/healthz") as response,
+    ):
+        return await response.json()

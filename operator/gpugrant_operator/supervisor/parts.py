@@ -1,0 +1,69 @@
+"""What a part is: how it is started, and by what it is known again. Values only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpugrant_crds.layout import Layout, checked_socket
+
+NAMES = ("gate", "apiserver", "operator")
+"""In the order in which they start; they stop the other way round, so that the gate is there longest."""
+
+SUPERVISOR = "supervisor"
+
+MODULE = "gpugrant_operator.cli.gpugrant"
+
+VERSION_VARIABLE = "GPUGRANT_VERSION"
+"""In a part's environment: the version that it was started from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One child of the supervisor."""
+
+    name: str
+    argv: tuple[str, ...]
+    signature: tuple[str, ...]
+    """The arguments, in a row, by which a process of this part is known before it holds its lock."""
+    environ: Mapping[str, str]
+    """Added to the supervisor's own."""
+    after: str | None = None
+    """The part that has to be well before this one is started."""
+
+
+def standalone(root: Path, *, hardware: Path, executable: str, version: str) -> tuple[Part, ...]:
+    """The three parts of a standalone instance; `root` and `hardware` are absolute."""
+    return tuple(_part(name, root, hardware, executable, version) for name in NAMES)
+
+
+def signature(name: str, root: Path) -> tuple[str, ...]:
+    """How a part of this root is started, whatever else it was told."""
+    return (MODULE, name, "--root", str(root))
+
+
+def _part(name: str, root: Path, hardware: Path, executable: str, version: str) -> Part:
+    layout = Layout(root)
+    machine = () if name == "apiserver" else ("--hardware", str(hardware))
+    # Standalone: another cluster's KUBECONFIG in the caller's shell must not turn this operator towards it.
+    environ = {VERSION_VARIABLE: version, "GPUGRANT_ROOT": str(root), "KUBECONFIG": str(layout.kubeconfig)}
+    return Part(
+        name=name,
+        argv=(executable, "-P", "-m", *signature(name, root), *machine),
+        signature=signature(name, root),
+        environ=environ,
+        after="apiserver" if name == "operator" else None,
+    )
+
+
+def absolute(path: Path) -> Path:
+    """The path as the parts are told it; they run in another folder than the caller."""
+    return Path(os.path.abspath(path))  # noqa: PTH100  (Path.absolute keeps "..", which would make two names of one root)
+
+
+def check_sockets(root: Path) -> None:
+    """Raises SocketPathTooLong when a control socket can't be made below this root."""
+    for name in (*NAMES, SUPERVISOR):
+        checked_socket(Layout(root).control(name))

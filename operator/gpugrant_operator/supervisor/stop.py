@@ -1,0 +1,66 @@
+"""Ends what runs below a root: the supervisor and its parts, in order, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+
+from gpugrant_crds.layout import Layout
+from gpugrant_operator.supervisor import parts, processes
+from gpugrant_operator.supervisor.processes import Process
+
+PATIENCE = 10.0
+"""Seconds that a part is given to end by itself."""
+
+SUPERVISOR_PATIENCE = PATIENCE * (len(parts.NAMES) + 1)
+"""Seconds; the supervisor ends its parts one after the other."""
+
+ROUNDS = 3
+"""A part's own children may come to light when it has ended; what outlives so many rounds can't be ended."""
+
+
+class StillRuns(Exception):
+    """A process that can't be ended; the message is a sentence."""
+
+
+def everything(layout: Layout, signatures: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
+    """The names of what ran and was ended; the data stays.
+
+    `signatures` are the parts in the order of their starts. Raises StillRuns, and PermissionError for processes of
+    another user.
+    """
+    ended = [parts.SUPERVISOR] if _end(layout, parts.SUPERVISOR, (), SUPERVISOR_PATIENCE) else []
+    return (*ended, *parts_only(layout, signatures))
+
+
+def parts_only(layout: Layout, signatures: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
+    """As `everything`, without the supervisor."""
+    return tuple(name for name, signature in reversed(tuple(signatures)) if _end(layout, name, signature, PATIENCE))
+
+
+def running(layout: Layout, signatures: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
+    """Which of the supervisor and the parts run."""
+    found = [parts.SUPERVISOR] if _pids(layout, parts.SUPERVISOR, ()) else []
+    return (*found, *(name for name, signature in signatures if _pids(layout, name, signature)))
+
+
+def _end(layout: Layout, name: str, signature: tuple[str, ...], patience: float) -> bool:
+    """Whether there was anything to end; raises StillRuns."""
+    first = _pids(layout, name, signature)
+    left = first
+    for _ in range(ROUNDS):
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError), Process(pid) as process:
+                # Looked at again with the process held: the number can't come to mean another one any more.
+                if pid in _pids(layout, name, signature):
+                    process.end(patience)
+        left = _pids(layout, name, signature)
+        if not left:
+            return bool(first)
+    raise StillRuns(f"{name} (process {left[0]}) does not end, not even when it is killed")
+
+
+def _pids(layout: Layout, name: str, signature: tuple[str, ...]) -> tuple[int, ...]:
+    held = processes.holder(layout.lock(name))
+    started = tuple(processes.of(signature)) if signature else ()
+    return started if held is None else (held.pid, *(pid for pid in started if pid != held.pid))
