@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -211,9 +212,13 @@ def test_two_daemons_never_share_data(daemons, daemon):
     assert f"is the data of daemon {daemon.name}: give a copy of it" in done.stderr
 
 
-def test_somebody_without_root_is_told_so(tmp_path):
+def test_somebody_without_root_is_told_so():
+    place = rig.short_folder()
+    place.chmod(0o755)
+    shutil.copytree(rig.HACK, place / "hack", ignore=shutil.ignore_patterns("__pycache__"))
+
     done = subprocess.run(
-        [str(rig.HACK / "daemon"), "one", "--root", "/tmp/gg"],
+        [str(place / "hack/daemon"), "one", "--root", str(place / "root")],
         user=NOBODY,
         group=NOBODY,
         env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"},
@@ -223,3 +228,4 @@ def test_somebody_without_root_is_told_so(tmp_path):
     )
 
     assert (done.returncode, done.stderr) == (1, "a Docker daemon needs root: run this as root\n")
+    shutil.rmtree(place)

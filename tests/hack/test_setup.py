@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 import tomllib
 from pathlib import Path
 
@@ -20,6 +19,8 @@ SCRIPTS = ("gpugrant", "rdc", "renet")
 @pytest.fixture(scope="module")
 def copy() -> Path:
     """The project as a clone has it: what Git knows, at another place, with a blank in its name."""
+    if shutil.which("git") is None:
+        pytest.skip("git says what a clone holds, and is not here")
     place = rig.short_folder() / "a clone"
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=rig.CHECKOUT, capture_output=True, text=True, check=True)
     for name in filter(None, listed.stdout.split("\0")):
@@ -37,17 +38,17 @@ def run_setup(copy: Path, **environ: str) -> rig.Result:
 @pytest.mark.real
 @pytest.mark.must_run
 @pytest.mark.timeout(rig.PATIENCE)
-def test_setup_makes_an_environment_and_is_quick_the_second_time(copy):
+def test_setup_makes_an_environment_and_leaves_it_alone_the_second_time(copy):
     rig.succeeded(run_setup(copy))
     where = "import gpugrant_crds, pytest; print(gpugrant_crds.__file__)"
     found = rig.succeeded(rig.run([str(copy / ".venv/bin/python"), "-c", where], environ=os.environ))
-    begun = time.monotonic()
+    made = (copy / ".venv/made-from").stat().st_mtime_ns
     again = run_setup(copy)
 
     assert found == str(copy / "crds/gpugrant_crds/__init__.py")
     assert all((copy / ".venv/bin" / name).exists() for name in SCRIPTS)
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
-    assert time.monotonic() - begun < 0.5
+    assert (copy / ".venv/made-from").stat().st_mtime_ns == made
 
 
 @pytest.mark.real

@@ -14,6 +14,8 @@ from gpugrant_hack import cache
 from gpugrant_hack.say import Trouble, note
 from gpugrant_hack.tools import Tools
 
+AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
+"""Those that the machine trusts, on Debian."""
 LOCKS = ("run", "dev")
 EDITABLE = ("editables",)
 """What an editable installation of the project is built with, beside its build system."""
@@ -68,10 +70,13 @@ def _install_uv(tools: Tools, checkout: Path, into: Path) -> None:
     pip = [sys.executable, "-m", "pip"]
     if not _runs(*pip):
         pip = [sys.executable, str(tools.pip() / "pip")]
+    authorities = tools.certificates()
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as pinned:
         pinned.write("".join(_stanza((checkout / "requirements/dev.txt").read_text(), "uv")))
         pinned.flush()
         options = ["--quiet", "--no-input", "--disable-pip-version-check", "--no-deps", "--require-hashes"]
+        if authorities:
+            options += ["--cert", str(authorities)]
         command = [*pip, "install", *options, "--target", str(into), "-r", pinned.name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -99,6 +104,9 @@ def _runs(program: Path | str, *words: str) -> bool:
 
 def _call(command: list[str], cwd: Path, text: str | None = None) -> None:
     environ = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
+    if AUTHORITIES.exists():
+        # uv's own would not know the authority of a company's proxy.
+        environ.setdefault("SSL_CERT_FILE", str(AUTHORITIES))
     done = subprocess.run(command, cwd=cwd, input=text, capture_output=True, text=True, check=False, env=environ)
     if done.returncode:
         sys.stderr.write(done.stderr)

@@ -19,7 +19,7 @@ MINIMUM = 25
 ENGINE_PACKAGES = ("docker.io", "docker-cli", "docker-compose", "docker-buildx", "containerd")
 ENGINE_SUITES = {"26": "trixie", "28": "forky"}
 INIT_PACKAGES = {"26": "tini", "28": "tini-static"}
-DEFAULT_ENGINE = "28"
+PREFERRED = ("28", "26")
 KUBECTL_SUITE = "trixie"
 PROGRAMS = ("dockerd", "docker", "containerd", "containerd-shim-runc-v2", "runc")
 PLUGINS = ("docker-compose", "docker-buildx")
@@ -76,9 +76,18 @@ class Tools:
                 return own
             if choice == "own":
                 raise Trouble(f"this machine's own Docker does not serve: {lack}")
-        else:
-            lack = f"GPUGRANT_ENGINE={choice} asks for it"
-        return self._brought_engine(choice or DEFAULT_ENGINE, lack)
+            return self._best_engine(lack)
+        return self._brought_engine(choice, f"engine {choice} is asked for")
+
+    def _best_engine(self, reason: str) -> Engine:
+        """The newest that can be had: what a moving suite holds may not be served or not run on this machine."""
+        *newer, last = PREFERRED
+        for version in newer:
+            try:
+                return self._brought_engine(version, reason)
+            except Trouble as trouble:
+                note(f"not Docker {version} but {last}, as {trouble.__cause__ or trouble}")
+        return self._brought_engine(last, reason)
 
     def _brought_engine(self, version: str, reason: str) -> Engine:
         def build(into: Path) -> None:
@@ -130,6 +139,21 @@ class Tools:
 
         mend = "connect this machine once, or install uv or python3-pip"
         return self._bring("pip", build, "pip", mend) / "pip.whl"
+
+    def certificates(self) -> Path | None:
+        """Certificate authorities for a machine that has none; None where the machine's own serve."""
+        if (self.etc / "ssl/certs/ca-certificates.crt").exists():
+            return None
+
+        def build(into: Path) -> None:
+            note(f"bringing certificate authorities into {self.store}: this machine has none (1 MB, once)")
+            self._unpack([("ca-certificates", self._archive().codename)], into / "tree")
+            found = sorted((into / "tree/usr/share/ca-certificates/mozilla").glob("*.crt"))
+            (into / "all.pem").write_text("".join(path.read_text() for path in found))
+            shutil.rmtree(into / "tree")
+
+        mend = "connect this machine once, or install ca-certificates"
+        return self._bring("certificates", build, "a set of certificate authorities", mend) / "all.pem"
 
     def _archive(self) -> packages.Archive:
         return packages.machine_archive(self.etc)
