@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from gpugrant_crds.layout import Layout
+from gpugrant_crds.reasons import Reason
 from gpugrant_crds.snapshot import Snapshot, SnapshotGrant
 from gpugrant_gate.life.fitness import Fitness
 from gpugrant_gate.life.repo import Repo
@@ -79,14 +80,28 @@ def view(
     )
 
 
-def _why_unfit(repo: Repo, enforced: Enforced, fitness: Fitness | None) -> str:
+def unfit_daemon(repo: Repo, fitness: Fitness | None) -> str:
+    """Why the repo gets no hardware, whatever was granted; empty: it may."""
     if repo.problem:
         return repo.problem
-    if enforced.epoch < 0:
-        return "this machine's gate has no grant snapshot yet"
     if fitness is None:
         return f"the repo's Docker daemon at {repo.upstream} was not reached yet"
     return "" if fitness.fit else fitness.message
+
+
+def unfit_reason(repo: Repo, fitness: Fitness | None) -> str:
+    """The Reason that goes with it."""
+    if not unfit_daemon(repo, fitness):
+        return ""
+    if repo.problem or fitness is None:
+        return Reason.DAEMON_UNFIT
+    return fitness.reason
+
+
+def _why_unfit(repo: Repo, enforced: Enforced, fitness: Fitness | None) -> str:
+    if not repo.problem and enforced.epoch < 0:
+        return "this machine's gate has no grant snapshot yet"
+    return unfit_daemon(repo, fitness)
 
 
 def _hidden(repo: Repo, fitness: Fitness | None, layout: Layout) -> Iterable[str]:

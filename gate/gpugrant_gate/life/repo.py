@@ -45,11 +45,14 @@ def parse(path: Path, text: str, layout: Layout) -> Repo:
     values = documents.read(path, text, KEYS)
     name = _name(path, values)
     upstream = _required(path, values, "upstream")
+    listen = _listen(path, values, name, layout)
+    if upstream.folder() == listen:
+        raise upstream.wrong("is the path that the gate listens at: the daemon's own socket must lie elsewhere")
     return Repo(
         name=name,
         id=_checked(values["id"], check_repo_id) if "id" in values else "",
         upstream=_socket(upstream, upstream.folder()),
-        listen=_listen(path, values, name, layout),
+        listen=listen,
         uid=_number(values.get("owner"), lambda owner: pwd.getpwnam(owner).pw_uid),
         gid=_number(values.get("group"), lambda group: grp.getgrnam(group).gr_gid),
         mode=_mode(values.get("mode")),

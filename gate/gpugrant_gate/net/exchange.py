@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpugrant_gate.net import upstream
 from gpugrant_gate.net.link import Gone, Link
@@ -33,6 +33,8 @@ class Outcome:
 
     status: int
     keep: bool
+    uploaded: bool = True
+    """Nothing of the client's body is left on its connection."""
     shown: bool = True
     """False: the answer was taken in, the client got nothing."""
 
@@ -77,7 +79,7 @@ async def hijacked(client: Link, daemon: Link, call: Call, limits: Limits) -> Ou
         head = await _answer_head(daemon, upload, watch, upgradable=True)
         if head.status != 101:
             outcome = await _relay(client, daemon, head, call, upload, limits, keep=False)
-            return Outcome(outcome.status, keep=False)
+            return replace(outcome, keep=False)
         client.unwatch(watch)
         call.on_head(101)
         client.write(messages.upgraded(head, asked=call.request.upgrade))
@@ -132,7 +134,7 @@ async def _relay(
     out_head, out = messages.answer(head, body, method=method, version=call.request.version, keep_alive=keep)
     client.write(out_head)
     await _Download(client, daemon, framing.decoder(body), chunked=out.kind is Kind.CHUNKED).ended()
-    return Outcome(head.status, keep=keep and out.kind is not Kind.CLOSE)
+    return Outcome(head.status, keep=keep and out.kind is not Kind.CLOSE, uploaded=upload.done)
 
 
 async def _relay_version(

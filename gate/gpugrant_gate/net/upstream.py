@@ -65,7 +65,7 @@ async def read_head(link: Link, *, upgradable: bool = False) -> ResponseHead:
 
 
 async def read_body(link: Link, body: Framing, most: int) -> bytes:
-    """The whole body; raises Unreachable, Truncated or Malformed (also above `most` bytes)."""
+    """The whole body; raises Unreachable, or Malformed (also above `most` bytes)."""
     decoder = framing.decoder(body)
     pieces: list[bytes] = []
     size = 0
@@ -77,8 +77,15 @@ async def read_body(link: Link, body: Framing, most: int) -> bytes:
             if size > most:
                 raise Malformed(502, "wire.answer", "the daemon's answer is too long")
         elif not await link.more():
-            decoder.eof()
+            _end(decoder)
     return b"".join(pieces)
+
+
+def _end(decoder: framing.Decoder) -> None:
+    try:
+        decoder.eof()
+    except Truncated as error:
+        raise Unreachable("it closed the connection in the middle of an answer") from error
 
 
 async def get(path: Path, target: str, limits: Limits) -> Answer:
@@ -93,7 +100,7 @@ async def get(path: Path, target: str, limits: Limits) -> Answer:
             return Answer(head.status, _decoded(body), link.peer())
     except TimeoutError as error:
         raise Unreachable(f"it did not answer within {limits.fact_timeout:g} s") from error
-    except (Malformed, Truncated) as error:
+    except Malformed as error:
         raise Unreachable(str(error)) from error
     finally:
         if link is not None:

@@ -1,0 +1,38 @@
+"""One gate a root: the lock file says who runs, and the kernel lets go of it however the process ends."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from datetime import datetime
+from pathlib import Path
+
+from gpugrant_crds import timestamps
+
+
+class Held(RuntimeError):
+    """Another process has the lock."""
+
+
+def take(path: Path, since: datetime) -> int:
+    """The descriptor that holds the lock until it is closed; raises Held with a sentence, or OSError."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise Held(f"another gate runs here already: {path} is locked{_by(path)}") from error
+    said = json.dumps({"pid": os.getpid(), "since": timestamps.write(since)}).encode() + b"\n"
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, said, 0)
+    return descriptor
+
+
+def _by(path: Path) -> str:
+    try:
+        pid = json.loads(path.read_bytes())["pid"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return f" by process {pid}"

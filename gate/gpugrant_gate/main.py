@@ -1,0 +1,162 @@
+"""A gate process from its start to its end: here time, chance, signals and paths are the real ones.
+
+Nothing is served before the last snapshot and the sealed folders are in place; without a snapshot everything but
+hardware goes through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import uvloop
+
+from gpugrant_crds import cdi
+from gpugrant_crds.layout import Layout
+from gpugrant_crds.names import InvalidName, check_machine, check_repo, parse_device
+from gpugrant_crds.snapshot import RepoStatus
+from gpugrant_gate import settings
+from gpugrant_gate.life import documents, lock, repo, sealed
+from gpugrant_gate.life.clock import Clock
+from gpugrant_gate.life.documents import Broken
+from gpugrant_gate.life.grants import Enforced, Grant
+from gpugrant_gate.life.repo import Repo
+from gpugrant_gate.net import audit, control, folders, listener, process
+from gpugrant_gate.net.core import Core, World
+from gpugrant_gate.net.gate import Gate
+from gpugrant_gate.settings import Limits, Settings
+
+_TRIAL_ID = "trial"
+
+
+def run(root: Path, *, hardware: Path = Path("/")) -> int:
+    """Serves every repo of `root` until SIGTERM or SIGINT; 1 with one sentence logged when it can't."""
+    audit.configure(sys.stderr)
+    layout = Layout(root)
+    try:
+        own = settings.host_name(hardware, socket.gethostname())
+        configured = settings.load(layout.gate_settings, own, os.cpu_count() or 1)
+        clock = _clock()
+        held = lock.take(layout.lock("gate"), clock())
+    except (Broken, lock.Held, OSError) as error:
+        audit.log.error("gate can't start", message=str(error))
+        return 1
+    try:
+        process.raise_descriptor_limit()
+        uvloop.run(_serve(configured, layout, clock))
+    except OSError as error:
+        audit.log.error("gate failed", message=str(error))
+        return 1
+    finally:
+        os.close(held)
+    return 0
+
+
+def run_trial(
+    *,
+    listen: Path,
+    upstream: Path,
+    name: str,
+    grants: Sequence[str],
+    root: Path,
+    machine: str | None = None,
+    policy: Path | None = None,
+) -> int:
+    """One repo with fixed grants in this process, without operator, inventory or control socket.
+
+    `policy` is a file as in `repos.d`: its binds and rights count, the flags win. The daemon's CDI folder must be
+    `<root>/etc/cdi`; nothing else of this machine's set-up is read. 1 with one sentence logged when it can't serve.
+    """
+    audit.configure(sys.stderr)
+    layout = Layout(root)
+    try:
+        its = _trial_repo(listen, upstream, check_repo(name), policy, layout)
+        devices = tuple(str(parse_device(device)) for device in grants)
+        own = check_machine((machine or socket.gethostname()).lower())
+        process.raise_descriptor_limit()
+        uvloop.run(_serve_trial(its, devices, own, layout))
+    except (Broken, InvalidName, OSError) as error:
+        audit.log.error("gate can't start", message=str(error))
+        return 1
+    return 0
+
+
+async def _serve(configured: Settings, layout: Layout, clock: Clock) -> None:
+    stop = _stop_on_signals()
+    gate = Gate(configured, layout, clock)
+    await gate.start()
+    async with control.serving(gate, clock()), asyncio.TaskGroup() as tasks:
+        tasks.create_task(gate.run(stop))
+        tasks.create_task(folders.watch(layout.repos, gate.repos_changed, stop))
+        tasks.create_task(folders.watch(layout.cdi, gate.specs_changed, stop))
+        audit.log.info("gate started", machine=configured.machine, workers=configured.workers, root=str(layout.root))
+        await stop.wait()
+    audit.log.info("gate stopped")
+
+
+async def _serve_trial(its: Repo, devices: Sequence[str], machine: str, layout: Layout) -> None:
+    stop = _stop_on_signals()
+    limits = Limits()
+    opened = listener.listen(its.listen, uid=its.uid, gid=its.gid, mode=its.mode)
+    core = Core(trial_world(layout, limits, _clock()), machine)
+    names = tuple(cdi.merge(sealed.read_specs(layout.cdi)).names)
+    core.apply(Enforced(machine, 0, tuple(Grant(its.name, its.id, device) for device in devices), names))
+    try:
+        await core.serve(its, opened.sock)
+        audit.log.info("gate started", machine=machine, repo=its.name, listen=str(its.listen), grants=list(devices))
+        await stop.wait()
+        await core.stop(limits.stop_timeout)
+    finally:
+        opened.close()
+
+
+def trial_world(layout: Layout, limits: Limits, now: Clock) -> World:
+    """The real world for a core in this process."""
+    # here, not above: the parent of workers never judges and need not load the policy
+    from gpugrant_gate.net.judgement import Judgement
+
+    return World(
+        layout=layout,
+        limits=limits,
+        policy=Judgement(),
+        now=now,
+        monotonic=time.monotonic,
+        jitter=random.random,
+        changed=_say,
+    )
+
+
+def _say(status: RepoStatus) -> None:
+    audit.log.info("daemon", repo=status.name, fit=status.fit, message=status.message)
+
+
+def _trial_repo(listen: Path, upstream: Path, name: str, policy: Path | None, layout: Layout) -> Repo:
+    listen, upstream = listen.absolute(), upstream.absolute()
+    if policy is None:
+        return Repo(name, _TRIAL_ID, upstream, listen, os.getuid(), os.getgid())
+    try:
+        text = policy.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Broken(policy, 1, f"can't be read: {error}") from error
+    read = repo.parse(policy, text[: documents.SIZE_MAX + 1], layout)
+    return replace(read, name=name, id=read.id or _TRIAL_ID, upstream=upstream, listen=listen)
+
+
+def _clock() -> Clock:
+    return Clock(time.time, lambda: time.clock_gettime(time.CLOCK_BOOTTIME))
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop

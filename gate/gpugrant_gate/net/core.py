@@ -1,0 +1,320 @@
+"""The repos that one process serves: a listening socket and a daemon each, under one enforced snapshot.
+
+A snapshot is swapped in between two decisions, never during one. What was judged under the older one is known by name
+until it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+from gpugrant_crds.layout import Layout
+from gpugrant_crds.snapshot import InUse, RepoStatus
+from gpugrant_gate.life import grants
+from gpugrant_gate.life.grants import Enforced
+from gpugrant_gate.life.repo import Repo
+from gpugrant_gate.net import facts, upstream
+from gpugrant_gate.net.audit import log
+from gpugrant_gate.net.daemon import Daemon
+from gpugrant_gate.net.link import Link
+from gpugrant_gate.net.session import Policy, Session
+from gpugrant_gate.net.upstream import Unreachable
+from gpugrant_gate.policy.model import Facts, Needs, RepoView
+from gpugrant_gate.settings import Limits
+from gpugrant_gate.wire import messages
+
+_NEXT_TRY_LEAST = 0.2
+"""Seconds between two looks at a daemon at the least."""
+_RUNNING = quote(json.dumps({"status": ["running", "paused", "restarting"]}))
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a core gets from outside: time, chance, paths and the policy."""
+
+    layout: Layout
+    limits: Limits
+    policy: Policy
+    now: Callable[[], datetime]
+    monotonic: Callable[[], float]
+    jitter: Callable[[], float]
+    changed: Callable[[RepoStatus], None]
+    """Told when a repo's status is another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Underway:
+    """A hardware request that was admitted and has not ended."""
+
+    repo: str
+    repo_id: str
+    devices: tuple[str, ...]
+    epoch: int
+    since: datetime
+
+
+class Core:
+    """All repos of this process."""
+
+    def __init__(self, world: World, machine: str) -> None:
+        self.world = world
+        self.enforced = Enforced(machine)
+        self.repos: dict[str, RepoServer] = {}
+        self.underway: dict[int, Underway] = {}
+        self._tokens = 0
+        self._ended = asyncio.Event()
+
+    def apply(self, enforced: Enforced) -> None:
+        """From the next decision on `enforced` counts."""
+        self.enforced = enforced
+        for server in self.repos.values():
+            server.renew()
+        self._ended.set()
+
+    async def serve(self, repo: Repo, listener: socket.socket | None) -> None:
+        """Serves the repo, or changes how it is served; None keeps the socket that is there."""
+        server = self.repos.get(repo.name)
+        if server is None:
+            server = self.repos[repo.name] = RepoServer(repo, self)
+        else:
+            server.change(repo)
+        if listener is not None:
+            await server.listen(listener)
+
+    async def drop(self, name: str) -> None:
+        """The repo is no longer behind this gate: its connections end."""
+        server = self.repos.pop(name, None)
+        if server is not None:
+            await server.stop(0)
+
+    async def stop(self, seconds: float) -> None:
+        """Accepts no more; what is underway has `seconds` to end."""
+        servers = list(self.repos.values())
+        self.repos.clear()
+        await asyncio.gather(*(server.stop(seconds) for server in servers))
+
+    def begin(self, repo: Repo, devices: tuple[str, ...]) -> Callable[[], None]:
+        """Notes an admitted hardware request under the epoch of now; what comes back ends it, also twice."""
+        if not devices:
+            return _nothing
+        self._tokens += 1
+        token = self._tokens
+        epoch = self.enforced.epoch
+        self.underway[token] = Underway(repo.name, repo.id, devices, epoch, self.world.now())
+
+        def end() -> None:
+            if self.underway.pop(token, None) is not None:
+                self._ended.set()
+
+        return end
+
+    def outdated(self) -> list[Underway]:
+        """Requests underway that the snapshot of now would not admit."""
+        now = self.world.now()
+        return [
+            request
+            for request in self.underway.values()
+            if request.epoch != self.enforced.epoch
+            and not set(request.devices) <= self.enforced.granted(request.repo, request.repo_id, now)
+        ]
+
+    async def settled(self) -> None:
+        """Returns when no request of an older snapshot is underway that the present one would not admit."""
+        while self.outdated():
+            self._ended.clear()
+            await self._ended.wait()
+
+    def statuses(self) -> list[RepoStatus]:
+        return [server.status() for server in self.repos.values()]
+
+    async def in_use(self) -> tuple[list[InUse], list[str]]:
+        """Running containers that hold CDI devices, and a sentence for each daemon that could not be asked."""
+        found: list[InUse] = []
+        problems: list[str] = []
+        for server in list(self.repos.values()):
+            try:
+                found.extend(await server.in_use())
+            except Unreachable as error:
+                problems.append(f"the containers of repo {server.name} can't be listed: {error}")
+        return found, problems
+
+
+class RepoServer:
+    """One repo: its listening socket, its sessions, and what is known of its daemon."""
+
+    def __init__(self, repo: Repo, core: Core) -> None:
+        self.repo = repo
+        self.policy = core.world.policy
+        self.limits = core.world.limits
+        self._core = core
+        self._daemon = self._new_daemon()
+        self._server: asyncio.AbstractServer | None = None
+        self._sessions: dict[asyncio.Task[None], tuple[Link, Session]] = {}
+        self._keeper: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._keep())
+        self._view: RepoView | None = None
+        self._view_ends: datetime | None = None
+
+    @property
+    def name(self) -> str:
+        return self.repo.name
+
+    async def listen(self, listener: socket.socket) -> None:
+        """Accepts on `listener` from now on, instead of the one before."""
+        before = self._server
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(lambda: Link(self._accepted), sock=listener)
+        if before is not None:
+            before.close()
+
+    def change(self, repo: Repo) -> None:
+        """Another file: requests from now on follow it, open ones go on."""
+        before, self.repo = self.repo, repo
+        if (repo.upstream, repo.id, repo.sealed) != (before.upstream, before.id, before.sealed):
+            self._daemon = self._new_daemon()
+            self._keeper.cancel()
+            self._keeper = asyncio.get_running_loop().create_task(self._keep())
+        self.renew()
+
+    async def stop(self, seconds: float) -> None:
+        """Accepts no more, lets requests end for `seconds`, then cuts what is left."""
+        self._keeper.cancel()
+        if self._server is not None:
+            self._server.close()
+        for link, session in self._sessions.values():
+            if not session.busy:
+                link.close()
+        if self._sessions and seconds > 0:
+            await asyncio.wait(self._sessions, timeout=seconds)
+        for task, (link, _) in list(self._sessions.items()):
+            link.abort()
+            task.cancel()
+        if self._sessions:
+            await asyncio.wait(self._sessions)
+
+    def status(self) -> RepoStatus:
+        """As the operator sees it."""
+        fitness = self._daemon.fitness
+        why = grants.unfit_daemon(self.repo, fitness)
+        return RepoStatus(
+            name=self.repo.name,
+            id="" if self.repo.problem else self.repo.id,
+            fit=not why,
+            sealed=fitness is not None and fitness.sealed,
+            reason=grants.unfit_reason(self.repo, fitness),
+            message=why,
+        )
+
+    async def in_use(self) -> list[InUse]:
+        """Running containers of this repo that hold CDI devices; raises Unreachable."""
+        await self.known()
+        version = self.view().api_version
+        prefix = f"/v{version}" if version else ""
+        listed = await upstream.get(self.repo.upstream, f"{prefix}/containers/json?filters={_RUNNING}", self.limits)
+        if listed.status != 200 or not isinstance(listed.value, list):
+            raise Unreachable(f"it answered a question of the gate with status {listed.status}")
+        found: list[InUse] = []
+        for container in listed.value:
+            inspected = await upstream.get(
+                self.repo.upstream, f"{prefix}/containers/{quote(str(container['Id']), safe='')}/json", self.limits
+            )
+            if inspected.status == 200 and isinstance(inspected.value, dict):
+                found.extend(_devices_of(self.name, inspected.value))
+        return found
+
+    # What a session asks for.
+
+    def view(self) -> RepoView:
+        core = self._core
+        if self._view is None or (self._view_ends is not None and core.world.now() >= self._view_ends):
+            now = core.world.now()
+            self._view_ends = core.enforced.next_expiry(now)
+            self._view = grants.view(self.repo, core.enforced, self._daemon.fitness, core.world.layout, now=now)
+        return self._view
+
+    def renew(self) -> None:
+        self._view = None
+
+    async def known(self) -> None:
+        daemon = self._daemon
+        if not daemon.fit:
+            await daemon.known()
+
+    async def connect(self) -> Link:
+        daemon = self._daemon
+        try:
+            link = await upstream.connect(self.repo.upstream, self.limits)
+        except Unreachable:
+            daemon.forget()
+            raise
+        daemon.answered_by(link.peer().pid)
+        return link
+
+    def is_judged(self, daemon: Link) -> bool:
+        return self._daemon.pid != 0 and self._daemon.pid == daemon.peer().pid
+
+    async def facts(self, needs: Needs, view: RepoView) -> Facts:
+        return await facts.gather(needs, self.repo.upstream, view.api_version, self.limits)
+
+    def begin(self, devices: tuple[str, ...]) -> Callable[[], None]:
+        return self._core.begin(self.repo, devices)
+
+    def _accepted(self, link: Link) -> None:
+        if len(self._sessions) >= self.limits.connections:
+            message = f"repo {self.name} has {self.limits.connections} open connections: close some [gate.connections]"
+            link.write(messages.error(503, message))
+            link.close()
+            return
+        session = Session(link, self)
+        task = asyncio.get_running_loop().create_task(session.run())
+        self._sessions[task] = (link, session)
+        task.add_done_callback(self._closed)
+
+    def _closed(self, task: asyncio.Task[None]) -> None:
+        link, _ = self._sessions.pop(task)
+        if not task.cancelled() and task.exception() is not None:
+            # a fault of ours: nothing was sent on behalf of it, and the client sees a cut connection
+            link.abort()
+            log.error("session failed", repo=self.name, error=repr(task.exception()))
+
+    def _new_daemon(self) -> Daemon:
+        world = self._core.world
+        return Daemon(
+            self.repo,
+            world.layout,
+            world.limits,
+            monotonic=world.monotonic,
+            jitter=world.jitter,
+            changed=self._daemon_changed,
+        )
+
+    def _daemon_changed(self) -> None:
+        self.renew()
+        self._core.world.changed(self.status())
+
+    async def _keep(self) -> None:
+        daemon = self._daemon
+        while True:
+            if daemon.is_due():
+                with contextlib.suppress(Unreachable):
+                    await daemon.ask()
+            await asyncio.sleep(max(daemon.due_in(), _NEXT_TRY_LEAST))
+
+
+def _devices_of(repo: str, inspected: dict[str, Any]) -> Iterable[InUse]:
+    requests = (inspected.get("HostConfig") or {}).get("DeviceRequests") or []
+    names = sorted({str(name) for request in requests for name in request.get("DeviceIDs") or [] if "=" in str(name)})
+    container = str(inspected.get("Id", ""))
+    title = str(inspected.get("Name", "")).lstrip("/")
+    return [InUse(repo=repo, device=name, container=container, name=title) for name in names]
+
+
+def _nothing() -> None:
+    return None

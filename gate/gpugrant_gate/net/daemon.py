@@ -1,0 +1,144 @@
+"""A repo's daemon as this gate knows it: asked on connect, again when another process answers, and every 10 minutes.
+
+A daemon is known by the process that listens on its socket. When another one answers, nothing that was found out about
+the first counts any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gpugrant_crds.layout import Layout
+from gpugrant_gate.life import fitness
+from gpugrant_gate.life.fitness import Expected, Fitness, Said
+from gpugrant_gate.life.repo import Repo
+from gpugrant_gate.net import upstream
+from gpugrant_gate.net.upstream import Answer, Unreachable
+from gpugrant_gate.settings import Limits
+from gpugrant_gate.wire import versions
+
+_HIDDEN_CDI = "run/cdi"
+"""The other folder that the CDI library reads by default: in a sealed daemon there is nothing in it."""
+
+
+class Daemon:
+    """What is known of one daemon now, and when it has to be asked again."""
+
+    def __init__(
+        self,
+        repo: Repo,
+        layout: Layout,
+        limits: Limits,
+        *,
+        monotonic: Callable[[], float],
+        jitter: Callable[[], float],
+        changed: Callable[[], None],
+    ) -> None:
+        """`jitter` gives numbers from 0 to 1; `changed` is called when the verdict is another one."""
+        self._repo = repo
+        self._layout = layout
+        self._limits = limits
+        self._monotonic = monotonic
+        self._jitter = jitter
+        self._changed = changed
+        self._due = 0.0
+        self._lock = asyncio.Lock()
+        self.pid = 0
+        """Of the process that the verdict is about; 0 while unknown."""
+        self.fitness: Fitness | None = None
+
+    @property
+    def fit(self) -> bool:
+        return self.fitness is not None and self.fitness.fit
+
+    def is_due(self) -> bool:
+        return self._monotonic() >= self._due
+
+    def due_in(self) -> float:
+        """Seconds until the verdict has to be renewed."""
+        return max(self._due - self._monotonic(), 0.0)
+
+    async def known(self) -> None:
+        """Returns once there is a verdict that may be used for a request; asks only an unfit or unknown daemon."""
+        if self.fit:
+            return
+        # without an API version no request can be written, so a silent daemon is asked at every request
+        if self.fitness is None or not self.fitness.api_version or self.is_due():
+            await self.ask()
+
+    async def ask(self) -> None:
+        """A fresh verdict; one question at a time, and whoever waited for it does not ask again."""
+        before = self._due
+        async with self._lock:
+            if self._due != before:
+                return
+            self._settle(*await self._judged())
+
+    def answered_by(self, pid: int) -> bool:
+        """Whether the process at the other end is the one that was judged; if not, it is unknown from now on."""
+        if pid == self.pid:
+            return True
+        self.forget()
+        return False
+
+    def forget(self) -> None:
+        """The next request that needs it asks again."""
+        self._due = 0.0
+        if self.fitness is not None:
+            self.pid = 0
+            self.fitness = None
+            self._changed()
+
+    def _settle(self, found: Fitness, pid: int) -> None:
+        limits = self._limits
+        span = limits.fit_for * (1 - self._jitter() / 10) if found.fit else limits.unfit_for
+        self._due = self._monotonic() + span
+        changed = found != self.fitness
+        self.fitness, self.pid = found, pid
+        if changed:
+            self._changed()
+
+    async def _judged(self) -> tuple[Fitness, int]:
+        path = self._repo.upstream
+        try:
+            version = await upstream.get(path, "/version", self._limits)
+            api_version = versions.at_most(str(_object(version).get("ApiVersion")))
+            info = await upstream.get(path, f"/v{api_version}/info", self._limits)
+            if version.peer.pid <= 0:
+                raise Unreachable("its process can't be seen from here: run the gate in the host's PID namespace")
+            if info.peer != version.peer:
+                raise Unreachable("it was replaced while it was asked")
+            sealed = is_sealed(version.peer.pid, self._repo.id, self._layout)
+            said = Said(_object(version), _object(info), sealed)
+        except Unreachable as error:
+            return fitness.unreachable(path, str(error)), 0
+        return fitness.judge(said, Expected(self._layout.cdi, self._repo.sealed)), version.peer.pid
+
+
+def is_sealed(pid: int, repo_id: str, layout: Layout) -> bool:
+    """Whether the process sees the repo's sealed folder, and no other CDI folder with something in it.
+
+    Seen by device and inode in its mount namespace, not believed; False where it can't be looked at.
+    """
+    if pid <= 0 or not repo_id:
+        return False
+    root = Path("/proc") / str(pid) / "root"
+    try:
+        seen = (root / str(layout.cdi).lstrip("/")).stat()
+        ours = layout.sealed_repo(repo_id).stat()
+        if (seen.st_dev, seen.st_ino) != (ours.st_dev, ours.st_ino):
+            return False
+        return not any((root / _HIDDEN_CDI).iterdir())
+    except FileNotFoundError as error:
+        return error.filename is not None and str(error.filename).endswith(_HIDDEN_CDI)
+    except OSError:
+        return False
+
+
+def _object(answer: Answer) -> dict[str, Any]:
+    if answer.status != 200 or not isinstance(answer.value, dict):
+        raise Unreachable(f"it answered a question of the gate with status {answer.status}")
+    return answer.value

@@ -1,0 +1,62 @@
+"""What parent and worker say to each other, as values: nothing of it ever comes from outside the gate."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gpugrant_gate.life.grants import Enforced, Grant
+from gpugrant_gate.life.repo import Repo
+
+# parent → worker
+ENFORCE = "enforce"
+REPO = "repo"
+DROP = "drop"
+IN_USE = "in-use"
+STOP = "stop"
+# worker → parent
+READY = "ready"
+SETTLED = "settled"
+STATUS = "status"
+CONTAINERS = "containers"
+
+
+def write_enforced(enforced: Enforced) -> dict[str, Any]:
+    return {
+        "machine": enforced.machine,
+        "epoch": enforced.epoch,
+        "devices": list(enforced.devices),
+        "grants": [
+            [grant.repo, grant.repo_id, grant.device, grant.expires_at and grant.expires_at.isoformat()]
+            for grant in enforced.grants
+        ],
+    }
+
+
+def read_enforced(data: dict[str, Any]) -> Enforced:
+    grants = tuple(
+        Grant(repo, repo_id, device, datetime.fromisoformat(expires) if expires else None)
+        for repo, repo_id, device, expires in data["grants"]
+    )
+    return Enforced(data["machine"], data["epoch"], grants, tuple(data["devices"]))
+
+
+def write_repo(repo: Repo) -> dict[str, Any]:
+    return asdict(repo) | {
+        "upstream": str(repo.upstream),
+        "listen": str(repo.listen),
+        "binds": [str(folder) for folder in repo.binds],
+    }
+
+
+def read_repo(data: dict[str, Any]) -> Repo:
+    return Repo(
+        **data
+        | {
+            "upstream": Path(data["upstream"]),
+            "listen": Path(data["listen"]),
+            "binds": tuple(Path(folder) for folder in data["binds"]),
+        }
+    )

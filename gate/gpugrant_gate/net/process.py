@@ -1,0 +1,24 @@
+"""What a process of the gate needs of the kernel: to die with its parent, and enough descriptors."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with(parent: int) -> bool:
+    """Has the kernel kill this process when its parent ends (prctl(2)); False when the parent is gone already."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    return os.getppid() == parent
+
+
+def raise_descriptor_limit() -> None:
+    """The soft limit is 1024 for the sake of select(2), which nothing here uses on descriptors of that size."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,143 @@
+"""A worker process: the repos that its parent gives it. It holds no file and decides nothing but requests.
+
+When the parent is gone, so is the worker: a gate without its snapshot's keeper must not go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+
+import uvloop
+
+from gpugrant_crds.layout import Layout
+from gpugrant_crds.snapshot import Pending, RepoStatus
+from gpugrant_gate.life.clock import Clock
+from gpugrant_gate.net import audit, messages, process
+from gpugrant_gate.net.channel import Channel, ChannelClosed, Message
+from gpugrant_gate.net.core import Core, Underway, World
+from gpugrant_gate.net.judgement import Judgement
+from gpugrant_gate.net.session import Policy
+from gpugrant_gate.settings import Limits
+
+
+class Worker:
+    """Does what the parent says, in order."""
+
+    def __init__(self, channel: Channel, core: Core, limits: Limits) -> None:
+        self._channel = channel
+        self._core = core
+        self._limits = limits
+        self._waits: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Returns when told to stop, or when the parent is gone."""
+        self._channel.send({"kind": messages.READY})
+        with suppress(ChannelClosed):
+            while True:
+                message, sockets = await self._channel.receive()
+                if message["kind"] == messages.STOP:
+                    await self._core.stop(self._limits.stop_timeout)
+                    return
+                await self._obey(message, sockets)
+        await self._core.stop(0)
+
+    async def _obey(self, message: Message, sockets: list[socket.socket]) -> None:
+        match message["kind"]:
+            case messages.ENFORCE:
+                self._core.apply(messages.read_enforced(message["enforced"]))
+                self._start(self._settled(message["turn"]))
+            case messages.REPO:
+                await self._core.serve(messages.read_repo(message["repo"]), sockets[0] if sockets else None)
+            case messages.DROP:
+                await self._core.drop(message["name"])
+            case messages.IN_USE:
+                self._start(self._in_use(message["turn"]))
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._waits.add(task)
+        task.add_done_callback(self._waits.discard)
+
+    async def _settled(self, turn: int) -> None:
+        """Says what of the older snapshot is still underway: after its time, and again when nothing is."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.pending_timeout):
+                await self._core.settled()
+        self._say_settled(turn)
+        if self._core.outdated():
+            await self._core.settled()
+            self._say_settled(turn)
+
+    def _say_settled(self, turn: int) -> None:
+        self._channel.send({"kind": messages.SETTLED, "turn": turn, "pending": self._pending()})
+
+    async def _in_use(self, turn: int) -> None:
+        found, problems = await self._core.in_use()
+        self._channel.send(
+            {
+                "kind": messages.CONTAINERS,
+                "turn": turn,
+                "found": [entry.to_json() for entry in found],
+                "problems": problems,
+            }
+        )
+
+    def _pending(self) -> list[Message]:
+        return [pending.to_json() for request in self._core.outdated() for pending in pending_of(request)]
+
+
+def pending_of(request: Underway) -> list[Pending]:
+    return [Pending(repo=request.repo, device=device, since=request.since) for device in request.devices]
+
+
+async def _serve(sock: socket.socket, layout: Layout, machine: str, policy: Policy, limits: Limits) -> None:
+    channel = Channel(sock)
+
+    def changed(status: RepoStatus) -> None:
+        channel.send({"kind": messages.STATUS, "status": status.to_json()})
+
+    world = World(
+        layout=layout,
+        limits=limits,
+        policy=policy,
+        now=Clock(time.time, lambda: time.clock_gettime(time.CLOCK_BOOTTIME)),
+        monotonic=time.monotonic,
+        jitter=random.random,
+        changed=changed,
+    )
+    await Worker(channel, Core(world, machine), limits).run()
+
+
+def main() -> int:
+    """Started by the parent only; the descriptor is an end of its socket pair."""
+    parser = argparse.ArgumentParser(prog="gpugrant gate worker")
+    parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--machine", required=True)
+    given = parser.parse_args()
+    if not process.die_with(given.parent):
+        return 1
+    # the parent decides when: a terminal's ^C and systemd's SIGTERM reach the whole group
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    process.raise_descriptor_limit()
+    audit.configure(sys.stderr)
+    sock = socket.socket(fileno=given.fd)
+    os.set_inheritable(given.fd, False)
+    uvloop.run(_serve(sock, Layout(given.root), given.machine, Judgement(), Limits()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
