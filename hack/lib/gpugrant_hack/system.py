@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,24 +158,35 @@ def show(system: System) -> None:
 
 
 def _grant(system: System, machine: str) -> tuple[Path, str]:
-    """examples/grant.yaml and its device; on another machine than the recorded one, a copy that fits what it has."""
+    """The manifest to apply and its first device: the example, or a copy that fits another machine. Raises Trouble."""
     example = system.checkout / "examples/grant.yaml"
-    text = example.read_text()
     listed = run(system, "kubectl", "get", "gpumachine", machine, "-o", "jsonpath={.status.devices[*].name}")
     devices = listed.stdout.split()
     if not devices:
         raise Trouble(f"machine {machine} has no device that could be granted, so there is no job to show")
-    wanted = re.search(r"^  device: (\S+)$", text, re.MULTILINE)
-    device = wanted[1] if wanted and wanted[1] in devices else devices[0]
-    fitting = re.sub(r"^  device: \S+$", f"  device: {device}", text, flags=re.MULTILINE)
-    fitting = re.sub(r"^  machine: \S+$", f"  machine: {machine}", fitting, flags=re.MULTILINE)
-    if fitting == text:
+    text, device = fitted(example.read_text(), machine, devices)
+    if text == example.read_text():
         return example, device
-    if device != (wanted and wanted[1]):
-        fitting = fitting.replace("gpu-a-nvidia-all", "gpu-a-first-device")
     copy = system.root.path / "grant.yaml"
-    copy.write_text(fitting)
+    copy.write_text(text)
     return copy, device
+
+
+def fitted(example: str, machine: str, devices: Sequence[str]) -> tuple[str, str]:
+    """The example's grants as they fit a machine, and the first one's device: those of names that it has, or the
+    first one with a name that it has. On the machine of the example that is the example itself."""
+    documents = example.split("---\n")
+    kept = [text for text in documents if _field(text, "device") in devices]
+    if not kept:
+        of_another = documents[0].replace("gpu-a-nvidia-all", "gpu-a-first-device")
+        kept = [re.sub(r"^  device: .*$", f"  device: {devices[0]}", of_another, flags=re.MULTILINE)]
+    text = re.sub(r"^  machine: .*$", f"  machine: {machine}", "---\n".join(kept), flags=re.MULTILINE)
+    return text, _field(kept[0], "device")
+
+
+def _field(document: str, name: str) -> str:
+    found = re.search(rf"^  {name}: (\S+)$", document, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def _shown(system: System, command: list[str], *, refused: bool = False) -> None:
