@@ -15,7 +15,6 @@ from gpugrant_operator.apiserver.objects.status import ApiError, Cause, Json, ba
 from gpugrant_operator.apiserver.registry import FieldValidation, Options
 
 JSON_TYPE = "application/json"
-MAX_LIMIT = 10_000
 
 
 def encode(value: Json) -> bytes:

@@ -73,6 +73,7 @@ class Registry:
     store: Store
     settings: Settings
     rules: Mapping[str, Rules] = field(default_factory=dict)
+    reviewer: admission.Reviewer = field(default_factory=admission.Reviewer)
 
     def __post_init__(self) -> None:
         self.rules = {resource.id: Rules(resource) for resource in self.store.catalog.resources}
@@ -264,15 +265,13 @@ class Registry:
         if not self.settings.admission or not admission.is_reviewed(resource):
             return ()
         machines = self.store.catalog.by_id(admission.MACHINES)
-        return admission.review(
-            resource,
-            old,
-            new,
+        world = admission.World(
             machines=self.store.head_list(machines) if machines is not None else (),
             stored=self.store.head_list(resource),
             live=facts.live,
             now=self.settings.now(),
         )
+        return self.reviewer.review(old, new, world)
 
     def _context(self) -> Context:
         return Context(self.settings.now(), self.settings.new_uid(), self.settings.new_suffix())

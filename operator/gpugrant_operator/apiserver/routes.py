@@ -267,15 +267,15 @@ class Routes:
 
     def _listed(self, request: web.Request, target: Target, selector: Selector) -> web.Response:
         query, resource, shape = request.query, target.resource, http.shape(request)
-        limit = min(http.number(query, "limit", 0) or http.MAX_LIMIT, http.MAX_LIMIT)
+        limit = http.number(query, "limit", 0)
         page = http.page(query.get("continue", ""))
+        self._check_list_version(query)
         version = self.store.version if page is None else page.version
         if version < self.store.oldest or version > self.store.version:
             raise status.expired(
                 "The provided continue parameter is too old to display a consistent list result. "
                 "You must start a new list without the continue parameter."
             )
-        http.number(query, "resourceVersion", 0)
         metadata: Obj = {"resourceVersion": str(version)}
         chosen: list[Stored] = []
         for stored in self.store.listed(
@@ -283,12 +283,22 @@ class Routes:
         ):
             if not selector.matches(stored.obj):
                 continue
-            if len(chosen) == limit:
+            if limit and len(chosen) == limit:
                 last = chosen[-1].obj["metadata"]
                 metadata["continue"] = http.Page(version, (last.get("namespace", ""), last["name"])).token
                 break
             chosen.append(stored)
         return self._collection(resource, chosen, metadata, shape)
+
+    def _check_list_version(self, query: Mapping[str, str]) -> None:
+        """We list what is there now: that is never older than a version we gave out, and never another's."""
+        wanted = http.number(query, "resourceVersion", 0)
+        if wanted > self.store.version:
+            raise ApiError(
+                504, "Timeout", f"Too large resource version: {wanted}, current: {self.store.version}", details={}
+            )
+        if wanted != self.store.version and query.get("resourceVersionMatch") == "Exact":
+            raise status.expired(f"The resourceVersion for the provided list is too old: {wanted}")
 
     def _collection(self, resource: Resource, chosen: list[Stored], metadata: Obj, shape: http.Shape) -> web.Response:
         if shape.form is not None:
@@ -338,10 +348,11 @@ class Routes:
         response.enable_chunked_encoding()
         await response.prepare(request)
         lines = self.watches.stream(wanted, encoder, cut=lambda: _abort(request), as_table=as_table)
-        async with contextlib.aclosing(lines):
-            async for line in lines:
-                await response.write(line)
-        await response.write_eof()
+        with contextlib.suppress(ConnectionError):  # the client has gone; there is nobody to tell
+            async with contextlib.aclosing(lines):
+                async for line in lines:
+                    await response.write(line)
+            await response.write_eof()
         return response
 
     # --- writes -----------------------------------------------------------------------------------------------

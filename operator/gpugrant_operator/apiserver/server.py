@@ -129,7 +129,9 @@ async def _served(server: Server, group: asyncio.TaskGroup) -> AsyncIterator[Non
         ready=server.why_not_ready,
         watches=server.watches,
     )
-    runner = web.AppRunner(routes.application(), access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT)
+    runner = web.AppRunner(
+        routes.application(), access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT, handler_cancellation=True
+    )
     await runner.setup()
     stop = asyncio.Event()
     tasks: list[asyncio.Task[None]] = []

@@ -93,6 +93,7 @@ class Rules:
     def check(self, obj: Mapping[str, Json], old: Mapping[str, Json] | None) -> tuple[Cause, ...]:
         """All that is wrong with the object, shape first; rules are judged only on a sound shape."""
         shape = tuple(_causes(error) for error in self.validator.iter_errors(obj))
+        shape = shape or tuple(_doubles(obj, self.resource.schema, ""))
         return shape or tuple(_judge(self.cel_rules, obj, old))
 
 
@@ -229,6 +230,36 @@ def _causes(error: Any) -> Cause:
             return invalid_value(path, shown, f"{path} in body should be less than or equal to {kind.limit}")
         case _:
             return invalid_value(path, shown, f"{path} in body does not satisfy {kind.name}")
+
+
+def _doubles(value: Json, schema: Schema, path: str) -> Iterator[Cause]:
+    """Items that stand twice in a list that is a set or a map by keys."""
+    if isinstance(value, list):
+        seen: list[Json] = []
+        for index, item in enumerate(value):
+            here = f"{path}[{index}]"
+            identity = _identity(item, schema)
+            if identity is not None and identity in seen:
+                yield Cause("FieldValueDuplicate", here, f"Duplicate value: {json.dumps(identity)}")
+            seen.append(identity)
+            yield from _doubles(item, schema.get("items") or {}, here)
+    elif isinstance(value, dict):
+        properties, additional = schema.get("properties") or {}, schema.get("additionalProperties")
+        for key, child in value.items():
+            inner = properties.get(key) or (additional if isinstance(additional, Mapping) else None)
+            if inner:
+                yield from _doubles(child, inner, f"{path}.{key}" if path else key)
+
+
+def _identity(item: Json, schema: Schema) -> Json:
+    """What makes the item one of its list; None: anything may stand twice."""
+    match schema.get("x-kubernetes-list-type"):
+        case "set":
+            return item
+        case "map" if isinstance(item, Mapping):
+            return {key: item.get(key) for key in schema.get("x-kubernetes-list-map-keys", ())}
+        case _:
+            return None
 
 
 def _path(parts: Sequence[str | int]) -> str:
