@@ -106,6 +106,13 @@ def test_plain_containers_start_with_nothing_said(daemon):
     assert (done.returncode, done.stdout, done.stderr) == (0, "hello\n", "")
 
 
+def test_programs_of_the_machine_run_in_the_image(daemon):
+    """As its nvidia-smi does, which the toolkit's spec mounts."""
+    true = shutil.which("true")
+
+    rig.succeeded(daemon.docker("run", "--rm", "--volume", f"{true}:/usr/bin/own:ro", "ubuntu:24.04", "own"))
+
+
 def test_a_second_start_leaves_it_running(daemons, daemon):
     before = daemon.pid
 

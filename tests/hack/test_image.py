@@ -9,7 +9,9 @@ from gpugrant_hack import image
 
 
 def members() -> dict[str, tarfile.TarInfo]:
-    with tarfile.open(fileobj=io.BytesIO(image.archive(b"\x7fELF busybox"))) as tar:
+    with tarfile.open(
+        fileobj=io.BytesIO(image.archive(b"\x7fELF busybox", {"lib/x-linux-gnu/libc.so.6": b"libc"}))
+    ) as tar:
         return {member.name: member for member in tar.getmembers()}
 
 
@@ -28,4 +30,19 @@ def test_it_brings_no_device_node():
 
 
 def test_equal_input_gives_equal_bytes():
-    assert image.archive(b"busybox") == image.archive(b"busybox")
+    first, second = (image.archive(b"busybox", {"lib64/ld-linux-x.so.2": b"loader"}) for _ in range(2))
+
+    assert first == second
+
+
+def test_the_c_library_is_the_machine_s(tmp_path):
+    for name in ("usr/lib/x-linux-gnu/libc.so.6", "usr/lib/x-linux-gnu/libz.so.1", "usr/lib64/ld-linux-x.so.2"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "lib").symlink_to("usr/lib")
+    (tmp_path / "lib64").symlink_to("usr/lib64")
+
+    assert image.c_library(tmp_path) == {
+        "lib/x-linux-gnu/libc.so.6": b"usr/lib/x-linux-gnu/libc.so.6",
+        "lib64/ld-linux-x.so.2": b"usr/lib64/ld-linux-x.so.2",
+    }
