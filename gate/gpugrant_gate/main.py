@@ -14,17 +14,17 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import uvloop
 
-from gpugrant_crds import cdi
-from gpugrant_crds.layout import Layout
+from gpugrant_crds import cdi, repofile
+from gpugrant_crds.layout import Layout, SocketPathTooLong, checked_socket
 from gpugrant_crds.names import InvalidName, check_machine, check_repo, parse_device
+from gpugrant_crds.repofile import RepoProblem
 from gpugrant_crds.snapshot import RepoStatus
 from gpugrant_gate import settings
-from gpugrant_gate.life import documents, lock, repo, sealed
+from gpugrant_gate.life import lock, repo, sealed
 from gpugrant_gate.life.clock import Clock
 from gpugrant_gate.life.documents import Broken
 from gpugrant_gate.life.grants import Enforced, Grant
@@ -83,7 +83,7 @@ def run_trial(
         own = check_machine((machine or socket.gethostname()).lower())
         process.raise_descriptor_limit()
         uvloop.run(_serve_trial(its, devices, own, layout))
-    except (Broken, InvalidName, OSError) as error:
+    except (Broken, InvalidName, SocketPathTooLong, OSError) as error:
         audit.log.error("gate can't start", message=str(error))
         return 1
     return 0
@@ -139,15 +139,22 @@ def _say(status: RepoStatus) -> None:
 
 
 def _trial_repo(listen: Path, upstream: Path, name: str, policy: Path | None, layout: Layout) -> Repo:
-    listen, upstream = listen.absolute(), upstream.absolute()
+    """Raises repo or name errors as Broken."""
+    listen, upstream = checked_socket(listen.absolute()), upstream.absolute()
     if policy is None:
         return Repo(name, _TRIAL_ID, upstream, listen, os.getuid(), os.getgid())
     try:
         text = policy.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise Broken(policy, 1, f"can't be read: {error}") from error
-    read = repo.parse(policy, text[: documents.SIZE_MAX + 1], layout)
-    return replace(read, name=name, id=read.id or _TRIAL_ID, upstream=upstream, listen=listen)
+    file = repofile.parse(text, str(policy))
+    if isinstance(file, RepoProblem):
+        raise Broken(policy, file.line, file.message)
+    given = {"name": name, "id": file.id or _TRIAL_ID, "upstream": upstream, "listen": listen}
+    found = repo.resolve(file.model_copy(update=given), str(policy), layout)
+    if isinstance(found, RepoProblem):
+        raise Broken(policy, found.line, found.message)
+    return found
 
 
 def _clock() -> Clock:

@@ -1,4 +1,4 @@
-"""Settings files that people write: flat YAML mappings, read strictly, with the line of whatever is wrong.
+"""The gate's settings file: a flat YAML mapping, read strictly, with the line of whatever is wrong.
 
 An unknown or repeated key is an error: a setting that is not understood could have been a restriction.
 """
@@ -47,26 +47,6 @@ class Value:
             raise self.wrong(f"must be a number from {least} to {most}")
         return int(text)
 
-    def flag(self) -> bool:
-        text = self.text()
-        if text not in ("true", "false"):
-            raise self.wrong("must be true or false")
-        return text == "true"
-
-    def texts(self) -> tuple[str, ...]:
-        if not isinstance(self.node, yaml.SequenceNode):
-            raise self.wrong("must be a list")
-        return tuple(
-            Value(self.path, f"{self.key}[{index}]", item).text() for index, item in enumerate(self.node.value)
-        )
-
-    def folder(self) -> Path:
-        """An absolute path without `.` and `..`."""
-        return _absolute(self, self.text())
-
-    def folders(self) -> tuple[Path, ...]:
-        return tuple(_absolute(self, text) for text in self.texts())
-
     def wrong(self, message: str) -> Broken:
         return Broken(self.path, self.line, f'"{self.key}" {message}')
 
@@ -100,11 +80,3 @@ def _settings(path: Path, node: yaml.MappingNode, keys: Collection[str]) -> dict
             raise Broken(path, line, f'the key "{key}" is there twice')
         found[key] = Value(path, key, value_node)
     return found
-
-
-def _absolute(value: Value, text: str) -> Path:
-    path = Path(text)
-    if not text.startswith("/") or ".." in path.parts or "\0" in text:
-        raise value.wrong(f'must be an absolute path, got "{text}"')
-    # "//x" keeps two slashes in pathlib: another spelling of the same place
-    return Path("/" + text.lstrip("/"))

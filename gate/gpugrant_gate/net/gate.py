@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from gpugrant_crds import cdi
+from gpugrant_crds import cdi, repofile
 from gpugrant_crds.layout import Layout
 from gpugrant_crds.reasons import Reason
+from gpugrant_crds.repofile import RepoFile, RepoProblem
 from gpugrant_crds.snapshot import (
     DevicesAnswer,
     GateStatus,
@@ -27,9 +28,8 @@ from gpugrant_crds.snapshot import (
     StoredSnapshot,
     fence,
 )
-from gpugrant_gate.life import documents, grants, repo, sealed, stored
+from gpugrant_gate.life import grants, repo, sealed, stored
 from gpugrant_gate.life.clock import Clock
-from gpugrant_gate.life.documents import Broken
 from gpugrant_gate.life.grants import Enforced
 from gpugrant_gate.life.repo import Folder, Repo
 from gpugrant_gate.net import listener
@@ -74,8 +74,7 @@ class Gate:
         self._sealed_problem = ""
         self._specs: sealed.Specs = {}
         self._devices = cdi.merge({})
-        self._folder = Folder({})
-        self._file_names: dict[Path, str] = {}
+        self._folder = Folder()
         self._served: dict[str, Served] = {}
         self._socket_problems: dict[str, str] = {}
         self._pool = Pool(settings.workers, layout.root, settings.machine, lambda: None)
@@ -179,7 +178,7 @@ class Gate:
         """All that this gate knows; `in_use` asks every daemon for its containers."""
         found, problems = await self._pool.in_use() if in_use else ([], [])
         status = GateStatus(
-            machine=self._machine,
+            machine=self.settings.machine,
             epoch=self._epoch,
             grants=tuple(self._in_force()),
             repos=tuple(self.statuses()),
@@ -254,13 +253,8 @@ class Gate:
         self._devices = cdi.merge(self._specs)
 
     def _read_repos(self) -> None:
-        files = read_repos(self.layout)
         before = self._folder
-        self._folder = repo.assemble(files, before.repos, self._file_names)
-        for path, entry in files.items():
-            if isinstance(entry, Repo):
-                self._file_names[path] = entry.name
-        self._file_names = {path: name for path, name in self._file_names.items() if path in files}
+        self._folder = repo.assemble(read_repos(self.layout), before, self.layout)
         for problem in self._folder.problems:
             if problem not in before.problems:
                 log.warning("repo file", message=problem)
@@ -336,23 +330,21 @@ class Gate:
             await self.enforce()
 
 
-def read_repos(layout: Layout) -> dict[Path, Repo | Broken]:
-    """Every file of `repos.d`, in the order of their names."""
-    found: dict[Path, Repo | Broken] = {}
-    for path in sorted(layout.repos.glob("*.yaml")):
-        if not path.name.startswith("."):
-            found[path] = _read_repo(path, layout)
-    return found
+def read_repos(layout: Layout) -> dict[str, RepoFile | RepoProblem]:
+    """Every file of `repos.d` by its path."""
+    return {
+        str(path): _read_repo(path)
+        for path in layout.repos.glob(f"*{repofile.SUFFIX}")
+        if not path.name.startswith(".")
+    }
 
 
-def _read_repo(path: Path, layout: Layout) -> Repo | Broken:
+def _read_repo(path: Path) -> RepoFile | RepoProblem:
     try:
         with path.open(encoding="utf-8") as file:
-            return repo.parse(path, file.read(documents.SIZE_MAX + 1), layout)
-    except Broken as error:
-        return error
+            return repofile.parse(file.read(repofile.MAX_BYTES + 1), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        return Broken(path, 1, f"can't be read: {error}")
+        return RepoProblem(str(path), 0, f"can't be read: {error}")
 
 
 def _same_socket(before: Repo, after: Repo) -> bool:
