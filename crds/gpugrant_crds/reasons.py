@@ -49,6 +49,8 @@ class Reason(StrEnum):
     """Accepted; the gate has not answered for it yet."""
     GATE_UNREACHABLE = "GateUnreachable"
     """The gate does not answer."""
+    GATE_PROBLEM = "GateProblem"
+    """Something of the gate's own that somebody should mend, for example a broken file in repos.d."""
     RELEASING = "Releasing"
     """Taken away; waiting for the gate to say that it is enforced."""
     NO_GPU = "NoGpu"

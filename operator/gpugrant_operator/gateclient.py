@@ -10,7 +10,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import aiohttp
 from pydantic import ValidationError
@@ -51,7 +51,7 @@ class GateClient:
         self._socket = socket
         self._session: aiohttp.ClientSession | None = None
 
-    async def __aenter__(self) -> GateClient:
+    async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.UnixConnector(path=str(self._socket), limit=4), base_url="http://gate/"
         )

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 import yaml
@@ -138,7 +138,7 @@ def _merged(paths: tuple[Path, ...]) -> _Merged:
 
 def _document(path: Path) -> JsonObject:
     try:
-        document = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)  # noqa: S506  # the safe loader, in C
+        document = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise KubeconfigUnusable(f"{path}: {' '.join(str(error).split())}") from error
     if not isinstance(document, dict):
@@ -185,7 +185,7 @@ class KubeClient:
         self._agent = agent
         self._session: aiohttp.ClientSession | None = None
 
-    async def __aenter__(self) -> KubeClient:
+    async def __aenter__(self) -> Self:
         headers = {"User-Agent": self._agent, "Accept": "application/json"}
         if self._access.token is not None:
             headers["Authorization"] = f"Bearer {self._access.token}"

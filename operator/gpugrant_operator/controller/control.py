@@ -1,0 +1,86 @@
+"""The operator's lock and control socket: one operator a root, and an answer to "how are you" for the supervisor."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from gpugrant_crds.layout import checked_socket
+
+
+class AlreadyRunning(Exception):
+    """Another operator holds the lock; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The answer of `GET /healthz`. `since` is RFC 3339: the start of this process."""
+
+    ok: bool
+    message: str
+    since: str
+
+
+@contextmanager
+def locked(path: Path, since: str) -> Iterator[None]:
+    """Holds the lock file; raises AlreadyRunning or OSError. The file stays: removing it would race."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise AlreadyRunning(f"an operator already runs here ({_holder(path)})") from error
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, json.dumps({"pid": os.getpid(), "since": since}).encode() + b"\n")
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _holder(path: Path) -> str:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        return f"pid {value['pid']} since {value['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "its pid is not known"
+
+
+@asynccontextmanager
+async def served(path: Path, health: Callable[[], Health]) -> AsyncIterator[None]:
+    """Serves `GET /healthz` on the socket (0600). With the lock held: a left-over socket is replaced."""
+    checked_socket(path)
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.json_response(asdict(health()))
+
+    app = web.Application()
+    app.router.add_get("/healthz", healthz)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, _bound(path), shutdown_timeout=0).start()
+        yield
+    finally:
+        await runner.cleanup()
+        path.unlink(missing_ok=True)
+
+
+def _bound(path: Path) -> socket.socket:
+    """A socket that never exists with wider rights than 0600."""
+    path.unlink(missing_ok=True)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        made.bind(str(path))
+    finally:
+        os.umask(mask)
+    return made

@@ -1,0 +1,84 @@
+"""Which Events a status write is worth: transitions only, since floods of Events harm the API (reference 5.5)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from gpugrant_crds import conditions
+from gpugrant_crds.reasons import Reason
+from gpugrant_crds.v1alpha1 import Condition, GpuMachine, GpuMachineStatus, RepoGpuGrant, RepoGpuGrantStatus
+
+_PASSING = frozenset({Reason.PENDING, Reason.GATE_PENDING, Reason.DETECTING})
+"""What is over in a moment."""
+
+_NORMAL = frozenset({Reason.RELEASING})
+"""Not ready, and nothing is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """One Event to be: about what, and why."""
+
+    kind: str
+    namespace: str
+    """Empty for a cluster-scoped object, whose Events lie in `default`."""
+    name: str
+    uid: str
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+    @property
+    def event_name(self) -> str:
+        """The same occurrence has the same name, so that a repetition counts up instead of flooding."""
+        text = f"{self.uid}\0{self.type}\0{self.reason}\0{self.message}"
+        return f"{self.name[:200]}.{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def of_grant(grant: RepoGpuGrant, after: RepoGpuGrantStatus) -> tuple[Occurrence, ...]:
+    """The Event of a grant whose Ready changed its status or reason."""
+    ready = _changed(grant.status.conditions, after.conditions, conditions.READY)
+    if ready is None:
+        return ()
+    meta = grant.metadata
+    return (_occurrence("RepoGpuGrant", meta.namespace, meta.name, meta.uid, ready),)
+
+
+def of_machine(machine: GpuMachine, after: GpuMachineStatus) -> tuple[Occurrence, ...]:
+    """The Events of a machine: Ready, and a detection or specs that went wrong, each said once."""
+    changes = [
+        _changed(machine.status.conditions, after.conditions, kind)
+        for kind in (conditions.READY, conditions.DETECTED, conditions.SPECS_CURRENT)
+    ]
+    meta = machine.metadata
+    found = [
+        _occurrence("GpuMachine", "", meta.name, meta.uid, change)
+        for change in changes
+        if change is not None and (change.type == conditions.READY or change.status == "False")
+    ]
+    return tuple({occurrence.event_name: occurrence for occurrence in found}.values())
+
+
+def _changed(before: Iterable[Condition], after: Iterable[Condition], kind: str) -> Condition | None:
+    old, new = conditions.find(before, kind), conditions.find(after, kind)
+    if new is None or new.reason in _PASSING:
+        return None
+    if old is not None and (old.status, old.reason) == (new.status, new.reason):
+        return None
+    return new
+
+
+def _occurrence(kind: str, namespace: str, name: str, uid: str, condition: Condition) -> Occurrence:
+    normal = condition.status == "True" or condition.reason in _NORMAL
+    return Occurrence(
+        kind=kind,
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        type="Normal" if normal else "Warning",
+        reason=condition.reason,
+        message=condition.message,
+    )
