@@ -255,7 +255,7 @@ class Session:
         return keep
 
     async def _malformed(self, fault: Malformed, method: str) -> bool:
-        self._audit("malformed" if fault.status < 500 else "failed", fault.status, (fault.rule,))
+        self._audit("failed" if fault.status == 502 else "malformed", fault.status, (fault.rule,))
         self._client.write(messages.error(fault.status, str(fault), method=method))
         await self._linger(None)
         return False
