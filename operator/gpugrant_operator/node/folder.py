@@ -16,12 +16,14 @@ FILE_MAX = 8 * 1024 * 1024
 
 
 def read(folder: Path) -> dict[str, bytes | str]:
-    """Spec files by name: their bytes, or one clause why they can't be read."""
+    """Spec files by name: their bytes, or one clause why they can't be read. Folders are passed over, as the
+    library does; a link to one is a read error."""
     try:
-        names = sorted(name.name for name in folder.iterdir() if cdi.is_spec_file(name.name))
+        entries = [entry for entry in folder.iterdir() if cdi.is_spec_file(entry.name)]
     except FileNotFoundError:
         return {}
-    return {name: _read(folder / name) for name in names}
+    files = [entry for entry in entries if entry.is_symlink() or not entry.is_dir()]
+    return {entry.name: _read(entry) for entry in sorted(files)}
 
 
 def _read(path: Path) -> bytes | str:
@@ -29,10 +31,15 @@ def _read(path: Path) -> bytes | str:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         return (error.strerror or str(error)).lower()
-    with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
             return "not a file"
-        data = file.read(FILE_MAX + 1)
+        with open(handle, "rb", closefd=False) as file:
+            data = file.read(FILE_MAX + 1)
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    finally:
+        os.close(handle)
     return data if len(data) <= FILE_MAX else f"more than {FILE_MAX} bytes"
 
 

@@ -30,6 +30,8 @@ class Limits:
 
     smi: float = 20.0
     toolkit: float = 60.0
+    lock: float = 150.0
+    """A second setup waits for the first: longer than a run whose programs all time out."""
 
 
 def gather(tree: Tree, env: Mapping[str, str], limits: Limits, progress: Progress) -> Observed:

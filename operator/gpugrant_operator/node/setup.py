@@ -29,9 +29,6 @@ from gpugrant_operator.node.state import Install
 from gpugrant_operator.node.tree import Tree
 from gpugrant_operator.node.vendors import nvidia
 
-LOCK_WAIT = 90.0
-"""Seconds that a second run waits for the first: longer than a run whose programs all time out."""
-
 _WRITTEN = {specs.NVIDIA_FILE: "nvidia-ctk", specs.DRI_FILE: "renet", specs.AMD_FILE: "renet"}
 
 
@@ -69,15 +66,15 @@ def run(options: Options, now: Callable[[], datetime], progress: Progress) -> Ou
     if options.dry_run:
         return _Run(options, now, progress).all()
     layout = Layout(options.root)
-    with _locked(layout.lock("setup"), now):
+    with _locked(layout.lock("setup"), options.limits.lock, now):
         return _Run(options, now, progress).all()
 
 
 @contextmanager
-def _locked(path: Path, now: Callable[[], datetime]) -> Iterator[None]:
+def _locked(path: Path, wait: float, now: Callable[[], datetime]) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
-        deadline = time.monotonic() + LOCK_WAIT
+        deadline = time.monotonic() + wait
         while not _try_lock(file.fileno()):
             if time.monotonic() > deadline:
                 raise Busy(f"another renet setup holds {path} and does not end: look for its process")
