@@ -1,8 +1,18 @@
 """The values that the policy takes and gives; what passes is always a newly written request.
 
 The order of one request: `routes.route(head, repo)` names the route, the net reads the body that the route
-asks for, `judge.needs(routed, body, repo)` names the facts that only the daemon or the file system can tell, the
+asks for, `judge.needs(routed, body, repo, facts)` names the facts that only the daemon or the file system can tell, the
 net gathers them, and `judge.judge(routed, body, facts, repo)` decides. Each step may refuse.
+
+Facts come in rounds, for one may lead to the next (an exec to its container, a container to its volumes):
+
+    facts: dict[Fact, Any] = {}
+    while missing := needs.facts not yet in facts:      # needs = judge.needs(routed, body, repo, facts)
+        gather them all into facts
+    decision = judge.judge(routed, body, facts, repo)
+
+It ends after at most `MAX_ROUNDS` rounds. `judge` refuses where a fact that it wants is absent. The body is handed
+over for `Body.JUDGED` and `Body.NONE` (there it may only be empty, `{}` or `null`); it is empty for `Body.STREAM`.
 """
 
 from __future__ import annotations
@@ -11,6 +21,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+MAX_ROUNDS = 3
+"""The longest chain of facts: an exec, its container, that container's volumes and paths."""
 
 
 class Body(Enum):
@@ -170,9 +183,10 @@ class Admission:
     route: str
     outgoing: Outgoing
     devices: tuple[str, ...] = ()
-    """CDI names that this request attaches or starts; while there are any, a snapshot that takes one away waits for it."""
+    """CDI names that this request attaches or starts; a snapshot that takes one of them away waits for it."""
     then: Routed | None = None
-    """After a success (2xx or 304) of `outgoing`, whose answer isn't shown, this is judged afresh: a restart is a stop, then a start."""
+    """After a success (2xx or 304) of `outgoing`, whose answer isn't shown, this is judged afresh: a restart is a stop,
+    then a start."""
 
 
 Decision = Admission | Refusal

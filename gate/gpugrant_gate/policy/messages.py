@@ -1,0 +1,114 @@
+"""Sentences for people: each says what is wrong and what to write instead, with names that this machine has.
+
+A message never quotes environment, commands or credentials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpugrant_crds import names
+from gpugrant_gate.policy.model import RepoView
+from gpugrant_gate.policy.strictjson import quoted
+
+BUILDKIT = "builds with BuildKit are refused here: build with the classic builder, DOCKER_BUILDKIT=0 docker build …"
+SWARM = "swarm is refused: its services start containers that nobody judged"
+
+NVIDIA_DEFAULT = "nvidia.com/gpu=all"
+DRI_DEFAULT = "rediacc.io/dri=renderD128"
+AMD_DEFAULT = "rediacc.io/amd=gpu0"
+_NVIDIA = "nvidia.com/"
+_GPU_KINDS = (_NVIDIA, "rediacc.io/amd=", "rediacc.io/dri=", "amd.com/", "intel.com/")
+"""Whose names are told to somebody who asks for a GPU, best first."""
+
+
+def no_grant(missing: tuple[str, ...], repo: RepoView) -> str:
+    """R24: the sentence that names repo, devices, machine and the command that would grant the first of them."""
+    text = f"repo {repo.name} has no grant for {', '.join(missing)} on {repo.machine}; an operator can run: "
+    text += grant_command(missing[0], repo)
+    return text + "".join(_nearest(name, repo) for name in missing)
+
+
+def grant_command(device: str, repo: RepoView) -> str:
+    return f"rdc repo gpu grant {repo.name}@{repo.machine} --device {device}"
+
+
+def _nearest(name: str, repo: RepoView) -> str:
+    if not repo.devices or name in repo.devices:
+        return ""
+    return f"; {repo.machine} has no device {quoted(name)}{names.did_you_mean(name, repo.devices)}"
+
+
+def gpu_form(repo: RepoView, *, compose: bool, wanted: Iterable[str] = ()) -> str:
+    """`write …` with the CDI form of a GPU request (R30–R33); Compose's alone where it is known to be Compose (R46)."""
+    return _form(gpu_name(repo, wanted), repo, compose=compose)
+
+
+def _form(device: str, repo: RepoView, *, compose: bool) -> str:
+    in_compose = f"devices: [{device}]"
+    text = in_compose if compose else f"docker run --device {device}, or in a Compose file {in_compose}"
+    if device not in repo.granted and not repo.unfit:
+        text += f" (it needs a grant: {grant_command(device, repo)})"
+    return text
+
+
+def gpu_name(repo: RepoView, wanted: Iterable[str] = ()) -> str:
+    """The device to name: what was meant if this repo holds it, else what it holds, else what the machine has."""
+    here = frozenset(repo.devices)
+    held = sorted(name for name in repo.granted if not here or name in here)
+    for name in wanted:
+        if name in held or (not held and name in here):
+            return name
+    for pool in (held, sorted(here)):
+        for kind in _GPU_KINDS:
+            of_kind = [name for name in pool if name.startswith(kind)]
+            if of_kind:
+                return _whole(of_kind)
+    return NVIDIA_DEFAULT
+
+
+def _whole(pool: list[str]) -> str:
+    return next((name for name in pool if name.endswith("=all")), pool[0])
+
+
+def raw_device(path: str, repo: RepoView, *, compose: bool) -> str:
+    """R34: what to write instead of a node below /dev, as `…; write …`, or why there is nothing."""
+    candidates = _names_for(path, repo)
+    if not candidates:
+        return f"{quoted(path)} is refused: only a device with a CDI name and a grant passes"
+    forms = " or ".join(_form(name, repo, compose=compose) for name in candidates)
+    return f"{quoted(path)} is refused: write {forms}"
+
+
+def _names_for(path: str, repo: RepoView) -> tuple[str, ...]:
+    base = "/" + path.strip("/")
+    if base.startswith("/dev/nvidia") or base == "/dev/dxg":
+        index = base.removeprefix("/dev/nvidia")
+        return (_pick(repo, _NVIDIA, f"nvidia.com/gpu={index}", NVIDIA_DEFAULT),)
+    if base == "/dev/dri" or base.startswith("/dev/dri/") or base == "/dev/kfd":
+        node = base.removeprefix("/dev/dri/")
+        dri = _pick(repo, "rediacc.io/dri=", f"rediacc.io/dri={node}", DRI_DEFAULT)
+        amd = _pick(repo, "rediacc.io/amd=", AMD_DEFAULT, AMD_DEFAULT)
+        return (amd, dri) if base == "/dev/kfd" else (dri, amd)
+    return ()
+
+
+def _pick(repo: RepoView, kind: str, meant: str, default: str) -> str:
+    """The name of this kind to tell: the one that is meant, else one that is held, else one that is there."""
+    here = [name for name in repo.devices if name.startswith(kind)]
+    held = sorted(name for name in repo.granted if name.startswith(kind))
+    if meant in here or meant in held:
+        return meant
+    for pool in (held, here):
+        if default in pool:
+            return default
+        if pool:
+            return _whole(pool)
+    return default
+
+
+def listed(items: Iterable[str]) -> str:
+    """Items for a message: quoted, at most five and how many more."""
+    shown = [quoted(item) for item in items]
+    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
+    return ", ".join(shown[:5]) + more
