@@ -74,17 +74,29 @@ async def running(settings: Settings) -> AsyncIterator[Server]:
     since = timestamps.write(settings.now())
     with control.locked(settings.layout.lock(PART), since):
         store = _opened(settings, since)
-        async with asyncio.TaskGroup() as group:
-            committer = group.create_task(store.run())
-            try:
+        try:
+            async with asyncio.TaskGroup() as group, _committing(store, group):
                 server = await _prepared(settings, store, since)
                 async with _served(server, group):
                     yield server
-                await store.settled()
-            finally:
-                committer.cancel()
-                await asyncio.wait([committer])
-                await store.close()
+        except BaseExceptionGroup as errors:
+            # A single failure is told as what it is: callers match on it.
+            if len(errors.exceptions) == 1:
+                raise errors.exceptions[0] from None
+            raise
+
+
+@asynccontextmanager
+async def _committing(store: Store, group: asyncio.TaskGroup) -> AsyncIterator[None]:
+    """The store takes writes within the block; at its end every submitted one is durable or has failed."""
+    committer = group.create_task(store.run())
+    try:
+        yield
+        await store.settled()
+    finally:
+        committer.cancel()
+        await asyncio.wait([committer])
+        await store.close()
 
 
 def _opened(settings: Settings, since: str) -> Store:

@@ -19,6 +19,7 @@ from gpugrant_operator.apiserver.objects.resources import NAMESPACES, Resource
 from gpugrant_operator.apiserver.objects.status import ApiError, Obj, conflict
 from gpugrant_operator.apiserver.registry import Options, Registry
 from gpugrant_operator.apiserver.store import manifests
+from gpugrant_operator.apiserver.store.disk import read_regular
 from gpugrant_operator.apiserver.store.journal import Key
 from gpugrant_operator.apiserver.store.manifests import BadManifest, Found
 
@@ -157,7 +158,7 @@ class ManifestSync:
         await store.settled(key)
         if key in store.late:
             return "the file could not be written by the server and is behind its object"
-        data = found.path.read_bytes()
+        data = read_regular(found.path)
         digest = manifests.digest(data)
         if digest == store.file_of(key):
             return ""
@@ -192,7 +193,7 @@ class ManifestSync:
     def _unchanged(self, path: Path, resource: Resource, key: Key, digest: str) -> None:
         """The file is still the one that was read, and no request changed the object meanwhile."""
         try:
-            same = manifests.digest(path.read_bytes()) == digest
+            same = manifests.digest(read_regular(path)) == digest
         except OSError:
             same = False
         if not same or self.registry.store.is_pending(key):

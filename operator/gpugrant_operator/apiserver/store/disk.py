@@ -5,8 +5,10 @@ Every method either has its whole effect or, when the machine dies in it, leaves
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 from pathlib import Path
 
 MODE_FILE = 0o600
@@ -14,6 +16,22 @@ MODE_DIR = 0o755
 PRIVATE_DIR = 0o700
 TEMPORARY = ".tmp-"
 """Names of unfinished files; a dot in front keeps editors, globs and our own scan away from them."""
+
+
+MAX_FILE = 3 * 1024 * 1024
+"""Bytes of one manifest; as much as a request may have."""
+
+
+def read_regular(path: Path) -> bytes:
+    """The bytes of a regular file; raises OSError for anything else, so that a pipe never blocks the caller."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        data = opened.read(MAX_FILE + 1)
+    if len(data) > MAX_FILE:
+        raise OSError(errno.EFBIG, f"it is larger than {MAX_FILE} bytes", str(path))
+    return data
 
 
 class Disk:

@@ -24,7 +24,7 @@ import structlog
 from gpugrant_operator.apiserver.objects.resources import Catalog, Resource
 from gpugrant_operator.apiserver.objects.status import ApiError, Obj, expired, internal
 from gpugrant_operator.apiserver.store import manifests
-from gpugrant_operator.apiserver.store.disk import Disk
+from gpugrant_operator.apiserver.store.disk import Disk, read_regular
 from gpugrant_operator.apiserver.store.journal import Contents, Journal, Key, Record, StoreFailed
 
 EVENT_LOG = 10_000
@@ -511,7 +511,10 @@ def _versioned(obj: Obj, version: int) -> Obj:
 
 
 def _hash(path: Path) -> str | None:
+    """The hash of what lies there; None: nothing. Something that is no manifest has a hash that no manifest has."""
     try:
-        return manifests.digest(path.read_bytes())
+        return manifests.digest(read_regular(path))
     except FileNotFoundError:
         return None
+    except OSError:
+        return "unreadable"
