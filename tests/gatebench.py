@@ -52,17 +52,17 @@ class OneOfEach:
         segments = tuple(head.target.strip("/").split("/"))
         return Routed(kind, head.method, "", segments, (), head.headers, body, exchange)
 
-    def needs(self, routed: Routed, body: bytes, repo: RepoView) -> Needs | Refusal:
+    def needs(self, routed: Routed, body: bytes | None, repo: RepoView, facts: Facts) -> Needs | Refusal:
         return Needs((ContainerFact(routed.segments[1]),)) if routed.route == "facts" else Needs()
 
-    def judge(self, routed: Routed, body: bytes, facts: Facts, repo: RepoView) -> Decision:
+    def judge(self, routed: Routed, body: bytes | None, facts: Facts, repo: RepoView) -> Decision:
         if routed.route == "hw" and DEVICE not in repo.granted:
             message = repo.unfit or f"no grant for {DEVICE}"
             return Refusal(403, (Violation("hw.grant", message),), "hw", (DEVICE,))
         if routed.route == "facts" and not any(facts.values()):
             return Refusal(404, (Violation("test.none", "no such container"),), "facts")
         target = "/" + "/".join(routed.segments)
-        given = {Body.NONE: b"", Body.JUDGED: body, Body.STREAM: None}[routed.body]
+        given = b"" if routed.body is Body.NONE else body
         outgoing = Outgoing(routed.method, target, (), given, routed.exchange)
         if routed.route == "restart":
             following = replace(routed, route="hw", segments=("hw", "start"))

@@ -27,7 +27,7 @@ from gpugrant_gate.net.daemon import Daemon
 from gpugrant_gate.net.link import Link
 from gpugrant_gate.net.session import Policy, Session
 from gpugrant_gate.net.upstream import Unreachable
-from gpugrant_gate.policy.model import Facts, Needs, RepoView
+from gpugrant_gate.policy.model import Fact, Facts, RepoView
 from gpugrant_gate.settings import Limits
 from gpugrant_gate.wire import messages
 
@@ -260,8 +260,8 @@ class RepoServer:
     def is_judged(self, daemon: Link) -> bool:
         return self._daemon.pid != 0 and self._daemon.pid == daemon.peer().pid
 
-    async def facts(self, needs: Needs, view: RepoView) -> Facts:
-        return await facts.gather(needs, self.repo.upstream, view.api_version, self.limits)
+    async def facts(self, wanted: tuple[Fact, ...], view: RepoView) -> Facts:
+        return await facts.gather(wanted, self.repo.upstream, view.api_version, self.limits)
 
     def begin(self, devices: tuple[str, ...]) -> Callable[[], None]:
         return self._core.begin(self.repo, devices)

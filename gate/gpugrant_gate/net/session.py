@@ -10,17 +10,19 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from gpugrant_gate.net import audit, exchange
 from gpugrant_gate.net.exchange import Call, Outcome
 from gpugrant_gate.net.link import Gone, Link
 from gpugrant_gate.net.upstream import Unreachable
 from gpugrant_gate.policy.model import (
+    MAX_ROUNDS,
     Admission,
     Body,
     Decision,
     Exchange,
+    Fact,
     Facts,
     Head,
     Needs,
@@ -45,8 +47,8 @@ class Policy(Protocol):
     """The three steps of a decision; see `policy.model`."""
 
     def route(self, head: Head, repo: RepoView) -> Routed | Refusal: ...
-    def needs(self, routed: Routed, body: bytes, repo: RepoView) -> Needs | Refusal: ...
-    def judge(self, routed: Routed, body: bytes, facts: Facts, repo: RepoView) -> Decision: ...
+    def needs(self, routed: Routed, body: bytes | None, repo: RepoView, facts: Facts) -> Needs | Refusal: ...
+    def judge(self, routed: Routed, body: bytes | None, facts: Facts, repo: RepoView) -> Decision: ...
 
 
 class Host(Protocol):
@@ -63,7 +65,7 @@ class Host(Protocol):
     async def connect(self) -> Link:
         """Raises Unreachable."""
 
-    async def facts(self, needs: Needs, view: RepoView) -> Facts:
+    async def facts(self, wanted: tuple[Fact, ...], view: RepoView) -> Facts:
         """Raises Unreachable."""
 
     def is_judged(self, daemon: Link) -> bool:
@@ -175,7 +177,7 @@ class Session:
         return False
 
     async def _judge_and_send(
-        self, request: RequestHead, body: _BodyReader, routed: Routed, data: bytes
+        self, request: RequestHead, body: _BodyReader, routed: Routed, data: bytes | None
     ) -> tuple[Decision, Outcome | None]:
         for _ in range(_HARDWARE_TRIES):
             decision = await self._judge(routed, data)
@@ -194,13 +196,18 @@ class Session:
                 end()
         raise Unreachable("it was replaced while the request was judged")
 
-    async def _judge(self, routed: Routed, data: bytes) -> Decision:
+    async def _judge(self, routed: Routed, data: bytes | None) -> Decision:
         host = self._host
-        view = host.view()
-        needs = host.policy.needs(routed, data, view)
-        if isinstance(needs, Refusal):
-            return needs
-        found: Facts = await host.facts(needs, view) if needs.facts else {}
+        found: dict[Fact, Any] = {}
+        for _ in range(MAX_ROUNDS):
+            view = host.view()
+            needs = host.policy.needs(routed, data, view, found)
+            if isinstance(needs, Refusal):
+                return needs
+            wanted = tuple(fact for fact in needs.facts if fact not in found)
+            if not wanted:
+                break
+            found |= await host.facts(wanted, view)
         return host.policy.judge(routed, data, found, host.view())
 
     async def _send(
@@ -312,20 +319,21 @@ class _BodyReader:
         """The request as the exchange sees it: a body that was read is none of its business."""
         return _without_body(request) if self.complete else request
 
-    async def read(self, body: Body) -> bytes:
-        """The bytes for the judge; raises Malformed, Truncated (the client went away)."""
-        if self.complete:
-            return b""
+    async def read(self, body: Body) -> bytes | None:
+        """The bytes for the judge, None for a stream; raises Malformed, Truncated (the client went away)."""
         match body:
             case Body.STREAM:
+                return None
+            case _ if self.complete:
                 return b""
             case Body.JUDGED:
                 return await self._whole(self._limits.body_max, _too_long(self._limits.body_max))
             case Body.NONE:
                 unwanted = Malformed(400, "wire.body", "this request takes no body")
-                if (await self._whole(_EMPTY_BODY_MAX, unwanted)).strip() not in _EMPTY_BODIES:
+                data = await self._whole(_EMPTY_BODY_MAX, unwanted)
+                if data.strip() not in _EMPTY_BODIES:
                     raise unwanted
-                return b""
+                return data
 
     def go_on(self) -> None:
         """Tells a client that waits for it to send its body (RFC 9110 10.1.1)."""
