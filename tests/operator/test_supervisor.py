@@ -162,7 +162,7 @@ def test_it_is_not_ready_before_the_machine_is_made(instance: Instance) -> None:
 def test_down_ends_all_and_can_be_run_again(instance: Instance) -> None:
     instance.up()
     pids = instance.well()
-    assert instance.down()[0] == parts.SUPERVISOR
+    assert instance.down() == ("supervisor", "gate", "apiserver", "operator")
     assert instance.pids() == {}
     assert not any(processes.arguments(pid) for pid in pids.values())
     assert instance.down() == ()
@@ -173,7 +173,7 @@ def test_down_finds_the_parts_of_a_supervisor_that_was_killed(instance: Instance
     instance.well()
     first.kill()
     first.wait()
-    assert instance.down() == ("operator", "apiserver", "gate")
+    assert instance.down() == ("gate", "apiserver", "operator")
     assert instance.pids() == {}
 
 

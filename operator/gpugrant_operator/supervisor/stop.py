@@ -29,13 +29,16 @@ def everything(layout: Layout, signatures: Sequence[tuple[str, tuple[str, ...]]]
     `signatures` are the parts in the order of their starts. Raises StillRuns, and PermissionError for processes of
     another user.
     """
-    ended = [parts.SUPERVISOR] if _end(layout, parts.SUPERVISOR, (), SUPERVISOR_PATIENCE) else []
-    return (*ended, *parts_only(layout, signatures))
+    before = running(layout, signatures)
+    _end(layout, parts.SUPERVISOR, (), SUPERVISOR_PATIENCE)
+    parts_only(layout, signatures)
+    return before
 
 
-def parts_only(layout: Layout, signatures: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
+def parts_only(layout: Layout, signatures: Iterable[tuple[str, tuple[str, ...]]]) -> None:
     """As `everything`, without the supervisor."""
-    return tuple(name for name, signature in reversed(tuple(signatures)) if _end(layout, name, signature, PATIENCE))
+    for name, signature in reversed(tuple(signatures)):
+        _end(layout, name, signature, PATIENCE)
 
 
 def running(layout: Layout, signatures: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
@@ -44,10 +47,9 @@ def running(layout: Layout, signatures: Iterable[tuple[str, tuple[str, ...]]]) -
     return (*found, *(name for name, signature in signatures if _pids(layout, name, signature)))
 
 
-def _end(layout: Layout, name: str, signature: tuple[str, ...], patience: float) -> bool:
-    """Whether there was anything to end; raises StillRuns."""
-    first = _pids(layout, name, signature)
-    left = first
+def _end(layout: Layout, name: str, signature: tuple[str, ...], patience: float) -> None:
+    """Raises StillRuns."""
+    left = _pids(layout, name, signature)
     for _ in range(ROUNDS):
         for pid in left:
             with contextlib.suppress(ProcessLookupError), Process(pid) as process:
@@ -56,7 +58,7 @@ def _end(layout: Layout, name: str, signature: tuple[str, ...], patience: float)
                     process.end(patience)
         left = _pids(layout, name, signature)
         if not left:
-            return bool(first)
+            return
     raise StillRuns(f"{name} (process {left[0]}) does not end, not even when it is killed")
 
 

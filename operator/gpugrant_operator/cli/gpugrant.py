@@ -1,0 +1,176 @@
+"""`gpugrant`: an instance on this machine, its parts, and the repos behind its gate.
+
+The contract of the arguments; what they do lies in the modules beside this one, which are read when they are needed.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from gpugrant_operator.cli import console, options
+
+
+@click.group(context_settings=console.CONTEXT)
+@click.version_option(package_name="gpugrant", prog_name="gpugrant")
+def cli() -> None:
+    """GPU access for Docker repos, granted by CDI device name and enforced by an API gate."""
+
+
+@cli.command()
+@options.root
+@click.option("--detach", is_flag=True, help="Return once all is ready (exit 3 when it isn't in 60 s).")
+@options.hardware
+def up(root: Path, detach: bool, hardware: Path) -> None:
+    """Start all parts on this machine, with the repos of repos.d.
+
+    Stays in the foreground and stops the parts when it is asked to end. Parts that run already are kept.
+    """
+    from gpugrant_operator.cli import instance
+
+    instance.up(root, hardware=hardware, detach=detach)
+
+
+@cli.command()
+@options.root
+def down(root: Path) -> None:
+    """Stop the supervisor and the parts, and nothing else; the data stays."""
+    from gpugrant_operator.cli import instance
+
+    instance.down(root)
+
+
+@cli.command()
+@options.root
+@options.output("table", "json")
+def status(root: Path, output: str) -> None:
+    """Show what runs; exit 0 when all parts are well, else 1."""
+    from gpugrant_operator.cli import instance
+
+    instance.status(root, as_json=output == "json")
+
+
+@cli.command()
+@options.root
+def apiserver(root: Path) -> None:
+    """Run the API server alone: a Kubernetes-compatible API over a directory of YAML files."""
+    from gpugrant_operator.apiserver import main as part
+
+    sys.exit(part.run(root))
+
+
+@cli.command()
+@options.root
+@options.hardware
+def operator(root: Path, hardware: Path) -> None:
+    """Run the operator alone: it needs only KUBECONFIG and GPUGRANT_ROOT."""
+    from gpugrant_operator.controller import main as part
+
+    sys.exit(part.run(root, hardware=hardware))
+
+
+@cli.group(invoke_without_command=True)
+@options.root
+@options.hardware
+@click.option("--listen", type=options.ABSOLUTE, metavar="SOCK", help="One repo with fixed grants: listen here.")
+@click.option("--upstream", type=options.ABSOLUTE, metavar="SOCK", help="One repo: its daemon's own socket.")
+@click.option("--repo", metavar="NAME", help="One repo: its name.")
+@click.option("--grant", "grants", multiple=True, metavar="DEVICE", help="One repo: a granted device; repeatable.")
+@click.option("--policy", type=options.ABSOLUTE, metavar="FILE", help="One repo: a file as in repos.d.")
+@click.pass_context
+def gate(
+    context: click.Context,
+    root: Path,
+    hardware: Path,
+    listen: Path | None,
+    upstream: Path | None,
+    repo: str | None,
+    grants: tuple[str, ...],
+    policy: Path | None,
+) -> None:
+    """Run the gate alone, or one repo's gate with fixed grants.
+
+    With --listen, --upstream and --repo it serves that one repo and needs no operator: for trials and benches.
+    """
+    from gpugrant_operator.cli import gate_commands as commands
+
+    trial = commands.trial_of(listen=listen, upstream=upstream, repo=repo, grants=grants, policy=policy)
+    if context.invoked_subcommand is not None:
+        if trial is not None:
+            raise click.UsageError(f'give the options after "{context.invoked_subcommand}"')
+        return
+    sys.exit(commands.serve(root, hardware=hardware, trial=trial))
+
+
+@gate.command()
+@options.root
+@click.option("--repo", metavar="NAME", help="The repo's name. Default: the policy's, else repo.")
+@click.option("--grant", "grants", multiple=True, metavar="DEVICE", help="A granted device; repeatable.")
+@click.option("--policy", type=options.ABSOLUTE, metavar="FILE", help="A file as in repos.d.")
+@click.argument("file", type=click.File("rb"))
+def explain(root: Path, repo: str | None, grants: tuple[str, ...], policy: Path | None, file: BinaryIO) -> None:
+    """Judge the raw HTTP request in FILE (- for stdin); exit 0 when it is admitted, 1 when it is refused."""
+    from gpugrant_operator.cli import gate_commands as commands
+
+    sys.exit(commands.explain(root, file.read(), repo=repo, grants=grants, policy=policy))
+
+
+@cli.group()
+def repo() -> None:
+    """Put repos' daemons behind the gate."""
+
+
+@repo.command("add")
+@click.argument("name")
+@options.root
+@click.option("--upstream", type=options.ABSOLUTE, required=True, metavar="SOCK", help="The daemon's own socket.")
+@click.option("--id", "repo_id", metavar="ID", help="The repo's id. Default: that of its sealed folder, else random.")
+@click.option(
+    "--listen", type=options.ABSOLUTE, metavar="SOCK", help="Where the gate listens. Default: below the root."
+)
+@click.option("--sealed", is_flag=True, help="The daemon sees only the CDI specs of this repo's granted devices.")
+def repo_add(name: str, root: Path, upstream: Path, repo_id: str | None, listen: Path | None, sealed: bool) -> None:
+    """Put the daemon of the repo NAME behind the gate."""
+    from gpugrant_operator.cli import repo_commands as commands
+
+    commands.add(root, name, upstream=upstream, repo_id=repo_id, listen=listen, sealed=sealed)
+
+
+@repo.command("remove")
+@click.argument("name")
+@options.root
+def repo_remove(name: str, root: Path) -> None:
+    """Take the repo NAME from the gate; its daemon goes on running."""
+    from gpugrant_operator.cli import repo_commands as commands
+
+    commands.remove(root, name)
+
+
+@repo.command("list")
+@options.root
+@options.output("table", "json")
+def repo_list(root: Path, output: str) -> None:
+    """List the repos and what the gate says of their daemons."""
+    from gpugrant_operator.cli import repo_commands as commands
+
+    commands.show(root, as_json=output == "json")
+
+
+@cli.command()
+def crds() -> None:
+    """Print the CRD manifests."""
+    from gpugrant_crds import schema
+
+    click.echo("---\n".join(schema.manifests().values()), nl=False)
+
+
+def main() -> None:
+    """The `gpugrant` program."""
+    console.run(cli, "gpugrant")
+
+
+if __name__ == "__main__":
+    main()

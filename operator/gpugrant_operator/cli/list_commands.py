@@ -1,0 +1,114 @@
+"""`rdc repo gpu list` and `rdc machine gpu list`."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import click
+import yaml
+
+from gpugrant_crds import inventory
+from gpugrant_crds.v1alpha1 import GpuMachine
+from gpugrant_operator.cli import console, listing, session
+from gpugrant_operator.cli.console import Failure
+from gpugrant_operator.cli.grant_commands import parsed
+from gpugrant_operator.cli.live import Answer
+from gpugrant_operator.cli.refs import World, no_such_machine
+from gpugrant_operator.cli.session import Session
+from gpugrant_operator.gateclient import GateError
+
+
+def repo_grants(ref_text: str | None, output: str) -> None:
+    """Prints the stored grants with what the gate says of them; exits 1 when a gate can't be asked."""
+    ref = None if ref_text is None else parsed(ref_text)
+    world = session.begin(os.environ).world()
+    if ref is not None and ref.machine is not None and world.machine(ref.machine) is None:
+        raise Failure(no_such_machine(ref.machine, world))
+    shown = listing.grants(
+        world, repo=None if ref is None else ref.repo, machine_name=None if ref is None else ref.machine
+    )
+    if output == "table":
+        if shown:
+            console.show(listing.GRANT_COLUMNS, [listing.grant_row(grant, world) for grant in shown])
+        else:
+            console.note("no grants" if ref is None else f"repo {ref} has no grants")
+    else:
+        _print([listing.document(grant, world) for grant in shown], output)
+    silent = listing.silent(shown, world)
+    if silent:
+        raise Failure("; ".join(silent))
+
+
+def machine_gpus(name: str, output: str) -> None:
+    """Prints one machine's GPUs and devices; exits 1 when it was never set up or its gate can't be asked."""
+    ours = session.begin(os.environ)
+    world = ours.world()
+    machine = world.machine(name)
+    if machine is None:
+        raise Failure(no_such_machine(name, world))
+    if machine.device_names is None:
+        raise Failure(f"machine {name} was never set up; run: rdc machine setup {name}")
+    live = world.live.get(name)
+    raw = _inventory(ours, live)
+    if output != "table":
+        _print_inventory(raw, machine, output, world)
+        return
+    found = None if isinstance(raw, GateError) else _read(raw)
+    devices = world.devices(machine) or ()
+    shown = listing.machine(machine, found, None if live is None else live.status, devices, world.now)
+    _print_machine(shown)
+    if live is None:
+        raise Failure(listing.last_known(machine, world.now))
+    if isinstance(raw, GateError):
+        raise Failure(f"{raw.message}; the GPUs are shown as they were last recorded")
+
+
+def _inventory(ours: Session, live: Answer | None) -> bytes | GateError:
+    """The inventory of the machine that this gate serves; another machine's can't be read from here."""
+    if live is None:
+        return GateError("GateUnreachable", "the machine's gate can't be asked")
+    return ours.gate.inventory()
+
+
+def _read(raw: bytes) -> inventory.Inventory:
+    try:
+        return inventory.parse(raw)
+    except inventory.InventoryUnreadable as error:
+        raise Failure(f"the machine's inventory can't be read: {error}") from error
+
+
+def _print_inventory(raw: bytes | GateError, machine: GpuMachine, output: str, world: World) -> None:
+    if isinstance(raw, GateError):
+        age = listing.age_of(machine.status.inventory_time, world.now)
+        raise Failure(f"{raw.message}: its inventory can't be read now; the last one known is {age} old")
+    if output == "json":
+        click.echo(raw, nl=False)  # byte for byte (R20)
+    else:
+        _print(json.loads(raw), output)
+
+
+def _print_machine(shown: listing.Machine) -> None:
+    for line in shown.head:
+        click.echo(line)
+    click.echo()
+    if shown.gpus:
+        console.show(listing.GPU_COLUMNS, shown.gpus)
+    else:
+        click.echo("this machine has no GPU")
+    if shown.devices:
+        click.echo()
+        console.show(listing.DEVICE_COLUMNS, shown.devices)
+    for problem in shown.problems:
+        click.echo(problem)
+
+
+def _print(value: Any, output: str) -> None:
+    if output == "json":
+        click.echo(json.dumps(value, indent=2))
+    else:
+        click.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), nl=False)
+
+
+__all__ = ["machine_gpus", "repo_grants"]
