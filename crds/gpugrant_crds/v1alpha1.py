@@ -241,7 +241,7 @@ class GpuMachineStatus(Model):
     model: Text | None = None
     """The cards in short, for example 2 x NVIDIA L40S."""
     driver_version: Text | None = None
-    """The version of the cards' driver; several: the first card's."""
+    """The version of the cards' driver; several: NVIDIA's, else the first card's."""
     gpu_count: int | None = None
     """Physical cards."""
     device_count: int | None = None

@@ -43,6 +43,10 @@ RESYNC_SOON = 2.0
 HEAR_PATIENCE = 10.0
 """Seconds in which the watches must tell what a list shows, else they count as deaf."""
 
+HEARTBEAT = 5.0
+HEARTBEAT_TROUBLED = 0.5
+"""Seconds between two looks at whether the API is there and still the same; while it is not there."""
+
 _DEAF_MAX = 2
 """Lists in a row that had to tell what the watches did not; then the process ends, to start with new watches."""
 
@@ -59,6 +63,10 @@ class WatchesDead(Exception):
     """The watches ended, or tell nothing any more."""
 
 
+class OtherApi(Exception):
+    """Behind the same address is another store: all that is known is of the old one."""
+
+
 class Controller:
     """`sync` once, then `run`. `heard` is called on the loop for every watch event."""
 
@@ -66,6 +74,7 @@ class Controller:
         self,
         *,
         api: Api,
+        api_id: str,
         cache: Cache,
         queue: WorkQueue,
         node: LocalNode,
@@ -76,6 +85,7 @@ class Controller:
         random: Callable[[], float],
     ) -> None:
         self._api = api
+        self._api_id = api_id
         self._cache = cache
         self._queue = queue
         self._node = node
@@ -87,13 +97,13 @@ class Controller:
         self._relist = asyncio.Event()
         self._deaf = 0
         self._troubles: dict[str, str] = {}
-        self._resync_trouble = ""
+        self._api_trouble = ""
 
     @property
     def trouble(self) -> str:
         """Why not all is well, as a sentence; empty: the last reconciles and the last list succeeded."""
         told = [f"machine {name}: {why}" for name, why in sorted(self._troubles.items())]
-        return "; ".join([self._resync_trouble, *told] if self._resync_trouble else told)
+        return "; ".join([self._api_trouble, *told] if self._api_trouble else told)
 
     def heard(self, resource: str, kind: str | None, raw: Mapping[str, Any]) -> None:
         """One watch event; `kind` None comes from a list that a watch began with."""
@@ -125,6 +135,7 @@ class Controller:
                 group.create_task(self._work(group))
             group.create_task(self._poll_gate())
             group.create_task(self._resync_often())
+            group.create_task(self._heartbeats())
             group.create_task(self._recorder.run())
 
     async def resync(self) -> None:
@@ -152,6 +163,12 @@ class Controller:
         changed = await self._node.look()
         if changed or before != (link.report, link.answering):
             self._local_due()
+
+    async def look_at_api(self) -> None:
+        """Raises ApiError where the API does not answer, OtherApi where it is another one."""
+        if await self._api.api_id() != self._api_id:
+            raise OtherApi("the API has another store than before")
+        self._api_trouble = ""
 
     async def work_on(self, name: str, group: asyncio.TaskGroup) -> None:
         """One reconcile, and what follows from it."""
@@ -225,12 +242,25 @@ class Controller:
             self._relist.clear()
             try:
                 await self.resync()
-                self._resync_trouble = ""
             except ApiError as error:
-                if error.status == UNAUTHORIZED:
-                    raise
-                self._resync_trouble = error.message
-                self._relist.set()
+                self._api_failed(error)
+
+    async def _heartbeats(self) -> None:
+        while True:
+            await asyncio.sleep((HEARTBEAT_TROUBLED if self._api_trouble else HEARTBEAT) * self._jitter())
+            try:
+                await self.look_at_api()
+            except ApiError as error:
+                self._api_failed(error)
+
+    def _api_failed(self, error: ApiError) -> None:
+        """A list follows when it is back."""
+        if error.status == UNAUTHORIZED:
+            raise error
+        if not self._api_trouble:
+            log.warning("api.failed", error=error.message)
+        self._api_trouble = error.message
+        self._relist.set()
 
     def _jitter(self) -> float:
         return 0.8 + 0.4 * self._random()

@@ -172,6 +172,7 @@ class Process:
         )
         return Controller(
             api=api,
+            api_id=api_id,
             cache=cache,
             queue=WorkQueue(time.monotonic, random.random),
             node=local,
@@ -231,3 +232,6 @@ def _log_to_stderr() -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
+    # kopf repeats each failed request of each watch, and that signals are none of its business; the heartbeat says it
+    logging.getLogger("kopf._cogs.clients").setLevel(logging.CRITICAL)
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)

@@ -66,18 +66,24 @@ def model(gpus: tuple[Gpu, ...]) -> str | None:
     return text[:_TEXT_MAX] or None
 
 
+def driver_version(gpus: tuple[Gpu, ...]) -> str | None:
+    """NVIDIA's where there is one, since the others come with the kernel; else the first card's that is known."""
+    ranked = sorted(gpus, key=lambda gpu: gpu.vendor != "nvidia")
+    return next((gpu.driver_version for gpu in ranked if gpu.driver_version), None)
+
+
 def _inventory(inventory: Inventory) -> dict[str, Any]:
-    devices = tuple(DeviceStatus(name=name) for name in sorted(inventory.device_names))
+    devices = tuple(DeviceStatus(name=name) for name in dict.fromkeys(inventory.device_names))
     return {
         "platform": inventory.platform,
         "model": model(inventory.gpus),
-        "driver_version": next((gpu.driver_version for gpu in inventory.gpus if gpu.driver_version), None),
+        "driver_version": driver_version(inventory.gpus),
         "gpu_count": len(inventory.gpus),
         "device_count": len(devices),
         "gpus": tuple(_gpu(gpu) for gpu in inventory.gpus),
         "devices": devices,
         "specs": tuple(
-            SpecStatus(file=PurePosixPath(file.path).name, kind=file.kind, hash=file.sha256)
+            SpecStatus(file=PurePosixPath(file.path).name, kind=file.kind, hash=file.sha256 or None)
             for file in inventory.cdi.files
         ),
         "inventory_time": inventory.generated_at,
