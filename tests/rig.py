@@ -6,13 +6,17 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 HACK = CHECKOUT / "hack"
 Result = subprocess.CompletedProcess[str]
+T = TypeVar("T")
 
 PATIENCE = 240.0
 """Seconds for one script; the first one may have to bring Docker."""
@@ -165,3 +169,24 @@ def bring_up(root: Path, hardware: Path) -> System:
     """hack/up on a root."""
     succeeded(script("up", "--detach", "--root", root, "--hardware", hardware))
     return System(root, read_env(root))
+
+
+def wait_for(look: Callable[[], T], *, seconds: float = 15.0) -> T:
+    """What `look` says as soon as it is true; fails with its last answer. Looks four times a second."""
+    end = time.monotonic() + seconds
+    while not (seen := look()):
+        assert time.monotonic() < end, f"still {seen!r} after {seconds} s"
+        time.sleep(0.25)
+    return seen
+
+
+@contextmanager
+def background(system: System, program: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program of that shell beside the test; asked to end with the block."""
+    found = shutil.which(program, path=system.environ["PATH"])
+    assert found is not None
+    with subprocess.Popen([found, *words], env=dict(system.environ), stderr=subprocess.DEVNULL) as running:
+        try:
+            yield running
+        finally:
+            running.terminate()

@@ -73,7 +73,7 @@ def test_the_parts_outlive_the_supervisor(granted: rig.System) -> None:
 
 
 def test_the_gate_enforces_without_operator_and_api(granted: rig.System) -> None:
-    """With supervisor, operator and API server gone the last snapshot stays in force, also over a restart of the gate."""
+    """With supervisor, operator and API server gone the last snapshot stays in force."""
     for part in ("supervisor", "operator", "apiserver"):
         os.kill(pid_of(granted, part), signal.SIGKILL)
     assert still_enforced(granted)

@@ -270,7 +270,7 @@ def test_a_broken_repo_file_takes_nothing_from_others(clean: rig.System) -> None
     file.write_text("name: broken\nid: [\n")
     try:
         said = rig.wait_for(lambda: [part for part in parts(clean) if "broken.yaml" in part["message"]])
-        assert "line" in str(said)
+        assert "broken.yaml:3: " in str(said)
         assert rig.succeeded(clean.docker("gpu-a", *SMI)).startswith("GPU 0: ")
     finally:
         file.unlink()
