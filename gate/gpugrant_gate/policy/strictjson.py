@@ -59,13 +59,14 @@ def _check_size(raw: bytes) -> None:
         )
     bones = _STRING.sub(b"", raw)
     opened = bones.count(b"[") + bones.count(b"{")
-    if opened + bones.count(b",") > MAX_NODES:
-        # An empty container counts twice in the sum: take those off before the exact answer.
-        nodes = 1 + bones.count(b",") + opened - len(_EMPTY.findall(bones))
-        if nodes > MAX_NODES or opened > MAX_NODES:
-            raise BodyRefused(
-                f"the body holds more than {MAX_NODES} values; fewer are taken here", status=413, rule="body.size"
-            )
+    nodes = 1 + bones.count(b",") + opened
+    if nodes > MAX_NODES:
+        # Exact only now: an empty container was counted as if it held a value.
+        nodes -= len(_EMPTY.findall(bones))
+    if nodes > MAX_NODES or opened > MAX_NODES:
+        raise BodyRefused(
+            f"the body holds more than {MAX_NODES} values; fewer are taken here", status=413, rule="body.size"
+        )
     depth = 0
     for bracket in bones.translate(None, _NOT_BRACKETS):
         depth += 1 if bracket in b"[{" else -1
