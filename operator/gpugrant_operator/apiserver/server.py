@@ -103,7 +103,13 @@ def _opened(settings: Settings, since: str) -> Store:
     """The store as its files say; see Journal.open for what it raises."""
     journal = Journal(settings.layout.store, settings.disk)
     contents = journal.open(store_id=settings.new_uid(), created=since)
-    store = Store(catalog=catalog(settings.crds), root=settings.layout.manifests, journal=journal, disk=settings.disk)
+    store = Store(
+        catalog=catalog(settings.crds),
+        root=settings.layout.manifests,
+        journal=journal,
+        disk=settings.disk,
+        compact_bytes=settings.compact_bytes,
+    )
     store.load(contents)
     for crd in settings.crds:
         uid = f"{store.store_id[:-12]}{_short_hash(crd['metadata']['name'])}"

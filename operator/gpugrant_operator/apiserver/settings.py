@@ -51,6 +51,8 @@ class Settings:
     """Events go after this time, as in kube-apiserver."""
     rescan_interval: float = 30.0
     """File notifications get lost; a scan finds what they missed."""
+    compact_bytes: int = 8 * 1024 * 1024
+    """Journal below which no snapshot is made; above, one is made at twice the last snapshot's size."""
     now: Callable[[], datetime] = _now
     new_uid: Callable[[], str] = _uid
     new_suffix: Callable[[], str] = _suffix

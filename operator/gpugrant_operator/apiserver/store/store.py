@@ -30,9 +30,6 @@ from gpugrant_operator.apiserver.store.journal import Contents, Journal, Key, Re
 EVENT_LOG = 10_000
 """Changes that a watch can resume over; with 2,000 grants some minutes of the busiest traffic."""
 
-COMPACT_MIN = 8 * 1024 * 1024
-"""Bytes of journal below which no snapshot is made; above, one is made at twice the last snapshot's size."""
-
 MAX_BATCH = 500
 """Changes made durable together."""
 
@@ -92,8 +89,9 @@ class _Pending:
 class Store:
     """See the module. All methods belong to the event loop; the private ones named `_persist…` to one thread."""
 
-    def __init__(self, *, catalog: Catalog, root: Path, journal: Journal, disk: Disk) -> None:
+    def __init__(self, *, catalog: Catalog, root: Path, journal: Journal, disk: Disk, compact_bytes: int) -> None:
         self.catalog = catalog
+        self._compact_bytes = compact_bytes
         self.root = root
         self.failure = ""
         """Why the medium takes no writes; empty: it does."""
@@ -317,7 +315,7 @@ class Store:
             await self._maintain(loop)
 
     async def _maintain(self, loop: asyncio.AbstractEventLoop) -> None:
-        full = self._journal.size > max(COMPACT_MIN, 2 * self._journal.snapshot_size)
+        full = self._journal.size > max(self._compact_bytes, 2 * self._journal.snapshot_size)
         if full and not self.late and not self._fatal:
             try:
                 await loop.run_in_executor(self._thread, self._journal.write_snapshot, self.contents())
