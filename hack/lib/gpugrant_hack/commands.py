@@ -31,8 +31,12 @@ def main(words: list[str]) -> int:
         return 128 + signal.SIGINT
 
 
-def _tools(environ: Mapping[str, str] = os.environ) -> Tools:
-    return Tools(cache.folder(environ), environ.get("PATH") or os.defpath)
+def _tools(root: Path | None = None, environ: Mapping[str, str] = os.environ) -> Tools:
+    """The tools as they are looked up outside of what `<root>/env` puts into PATH: that would find its own links."""
+    roots = [root, environ.get("GPUGRANT_ROOT")]
+    own = {str(Root(Path(place)).bin) for place in roots if place}
+    search = [folder for folder in (environ.get("PATH") or os.defpath).split(":") if folder not in own]
+    return Tools(cache.folder(environ), ":".join(search))
 
 
 def _parser(script: str, text: str) -> argparse.ArgumentParser:
@@ -59,7 +63,9 @@ def daemon(words: list[str]) -> int:
             note(f"no daemon {given.name} runs below {given.root}")
         return 0
     choice = os.environ.get("GPUGRANT_ENGINE", "")
-    started = daemons.start(_tools(), Root(given.root), given.name, engine_choice=choice, data_root=given.data_root)
+    started = daemons.start(
+        _tools(given.root), Root(given.root), given.name, engine_choice=choice, data_root=given.data_root
+    )
     result(str(started.socket))
     return 0
 
@@ -86,7 +92,7 @@ def up(words: list[str]) -> int:
         help="read the machine from this tree (default: this machine, or a recorded one if it has no GPU)",
     )
     given = parser.parse_args(words)
-    whole = system.System(CHECKOUT, Root(given.root), _tools())
+    whole = system.System(CHECKOUT, Root(given.root), _tools(given.root))
     before = system.running(whole)
     with _interruptible():
         try:
@@ -135,7 +141,7 @@ def _interruptible() -> Iterator[None]:
 def down(words: list[str]) -> int:
     """hack/down: stops all that hack/up and hack/daemon started below a root; the data stays."""
     given = _parser("down", "Stops all that hack/up and hack/daemon started below the root.").parse_args(words)
-    if not system.down(system.System(CHECKOUT, Root(given.root), _tools())):
+    if not system.down(system.System(CHECKOUT, Root(given.root), _tools(given.root))):
         note(f"nothing runs below {given.root}")
     return 0
 
@@ -148,7 +154,7 @@ def tools(words: list[str]) -> int:
     given = parser.parse_args(words)
     if given.tool == "engine":
         found = _tools().engine(given.version)
-        result(str(found.program("dockerd", os.environ.get("PATH") or os.defpath).parent))
+        result(str(found.program("dockerd", _tools().search).parent))
     else:
         result(str(_tools().kubectl() if given.tool == "kubectl" else _tools().busybox()))
     return 0

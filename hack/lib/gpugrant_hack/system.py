@@ -228,4 +228,5 @@ def run(system: System, program: str, *words: str) -> subprocess.CompletedProces
 
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:
-    return " ".join(done.stderr.split()) or " ".join(done.stdout.split()) or f"exit code {done.returncode}"
+    said = " ".join(done.stderr.split()) or " ".join(done.stdout.split()) or f"exit code {done.returncode}"
+    return said.removeprefix("error: ")
