@@ -309,6 +309,12 @@ def make_widget() -> Callable[..., dict[str, Any]]:
     return widget
 
 
+@pytest.fixture
+def connect() -> Callable[[Path], AbstractAsyncContextManager[Client]]:
+    """A client of whatever server wrote this kubeconfig."""
+    return connected
+
+
 async def _eventually(check: Callable[[], Any], seconds: float = 10) -> Any:
     async with asyncio.timeout(seconds):
         while True:
