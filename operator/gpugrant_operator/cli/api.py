@@ -112,7 +112,12 @@ class Api:
         self.server = str(settings.host)
         self.namespace = str((current or {}).get("context", {}).get("namespace") or "default")
         """Where grants are written when nothing else is said."""
-        self._objects = client.CustomObjectsApi(client.ApiClient(settings))
+        self._client = client.ApiClient(settings)
+        self._objects = client.CustomObjectsApi(self._client)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._client.rest_client.pool_manager.clear()
 
     def machines(self) -> tuple[GpuMachine, ...]:
         return self._list(GpuMachine, self._objects.list_cluster_custom_object, MACHINES)

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
-from gpugrant_crds import names
-from gpugrant_crds.layout import SocketPathTooLong, checked_socket
+from gpugrant_crds import cdi, names, repofile
+from gpugrant_crds.layout import Layout, SocketPathTooLong, checked_socket
+from gpugrant_crds.repofile import RepoFile
+from gpugrant_gate import explain as judging
 from gpugrant_gate import main as gate
 from gpugrant_gate import settings
+from gpugrant_gate.life import grants as enforcement
+from gpugrant_gate.life import sealed
+from gpugrant_gate.life.fitness import Fitness
+from gpugrant_gate.life.grants import Enforced, Grant
+from gpugrant_gate.life.repo import Repo
+from gpugrant_gate.net import paths
+from gpugrant_gate.policy.model import RepoView
+from gpugrant_gate.wire import versions
 from gpugrant_operator.cli.console import Failure
+
+EXPLAINED_ID = "explained"
+"""Of the repo that a request is judged for; it never reaches a daemon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +71,43 @@ def serve(root: Path, *, hardware: Path, trial: Trial | None) -> int:
         machine=settings.host_name(hardware, socket.gethostname()),
         policy=trial.policy,
     )
+
+
+def explain(root: Path, raw: bytes, *, repo: str | None, grants: tuple[str, ...], policy: Path | None) -> int:
+    """Prints what the gate would do with the request; 0: it is admitted, 1: it is refused."""
+    file = None if policy is None else _policy(policy)
+    name = checked_repo(repo or (file.name if file is not None else "repo"))
+    explanation = judging.explain(raw, _view(Layout(root), name, checked_devices(grants), file), paths.look)
+    click.echo(explanation.text, nl=False)
+    return 0 if explanation.admitted else 1
+
+
+def _policy(path: Path) -> RepoFile:
+    try:
+        found = repofile.parse(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(f"{path} can't be read: {error}") from error
+    if isinstance(found, RepoFile):
+        return found
+    raise Failure(str(found))
+
+
+def _view(layout: Layout, name: str, grants: tuple[str, ...], file: RepoFile | None) -> RepoView:
+    """The repo as a gate with these grants and a fit daemon would see it, on this machine."""
+    its = Repo(
+        name=name,
+        id=EXPLAINED_ID,
+        upstream=Path("/nonexistent") if file is None else file.upstream,
+        listen=layout.repo_socket(name) if file is None else file.listens(layout),
+        uid=os.getuid(),
+        gid=os.getgid(),
+        binds=() if file is None else file.binds or (),
+    )
+    devices = tuple(cdi.merge(sealed.read_specs(layout.cdi)).names)
+    held = tuple(Grant(name, EXPLAINED_ID, device) for device in grants)
+    fit = Fitness(True, api_version=versions.NEWEST)
+    enforced = Enforced(socket.gethostname(), 0, held, devices)
+    return enforcement.view(its, enforced, fit, layout, now=datetime.now(UTC))
 
 
 def checked_repo(name: str) -> str:

@@ -276,5 +276,8 @@ def _tell_running(name: str, repo: str, devices: set[str], ours: Session) -> Non
     if isinstance(answer, GateError) or not answer.serves(machine) or answer.status.in_use is None:
         console.note(f"note: the gate of machine {name} can't be asked which containers still run with it")
         return
+    for problem in answer.status.problems:
+        if f"repo {repo} " in problem:
+            console.note(f"note: {problem}")
     for line in revoking.running(answer.status.in_use, repo, devices):
         click.echo(line)

@@ -11,10 +11,9 @@ from datetime import datetime
 from typing import Any
 
 from gpugrant_crds import admission, conditions, names, timestamps
-from gpugrant_crds.decide import conflicts
 from gpugrant_crds.names import RepoRef
 from gpugrant_crds.v1alpha1 import GpuMachine, Metadata, RepoGpuGrant, RepoGpuGrantSpec
-from gpugrant_operator.cli.refs import Refused, World, no_such_machine, resolve
+from gpugrant_operator.cli.refs import Refused, World, no_such_machine, no_such_repo, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +95,7 @@ def _unfit(machine: GpuMachine, repo: str, world: World) -> Refused | None:
     name = machine.metadata.name
     if world.devices(machine) is None:
         return Refused(f"the devices of machine {name} were never detected; run: rdc machine setup {name}")
-    known = world.repos(machine)
-    return None if repo in known else Refused(conflicts.no_such_repo(repo, name, known))
+    return None if repo in world.repos(machine) else Refused(no_such_repo(repo, machine, world))
 
 
 def _step(device: str, machine: GpuMachine, wish: Wish, world: World) -> Step | Refused:

@@ -41,6 +41,12 @@ class World:
         gate = machine.status.gate
         return {} if gate is None else {repo.name: repo.id for repo in gate.repos if repo.id}
 
+    def nameless(self, machine: GpuMachine) -> frozenset[str]:
+        """The repos that the machine has without an id: none is written, or it occurs twice."""
+        live, last = self.live.get(machine.metadata.name), machine.status.gate
+        seen = live.status.repos if live is not None else () if last is None else last.repos
+        return frozenset(repo.name for repo in seen if not repo.id)
+
     def devices(self, machine: GpuMachine) -> tuple[str, ...] | None:
         """The names that can be granted now; None: never detected."""
         live = self.live.get(machine.metadata.name)
@@ -56,6 +62,14 @@ def no_such_machine(name: str, world: World) -> str:
     if not hint and known:
         hint = f"; there are {', '.join(sorted(known))}"
     return f"there is no machine {name}{hint or f'; an operator can run: rdc machine setup {name}'}"
+
+
+def no_such_repo(repo: str, machine: GpuMachine, world: World) -> str:
+    """The clause for a repo that the machine has not, or has without an id of its own."""
+    name = machine.metadata.name
+    if repo in world.nameless(machine):
+        return f"repo {repo} on machine {name} has no id of its own, so it gets no hardware: see gpugrant status"
+    return conflicts.no_such_repo(repo, name, world.repos(machine))
 
 
 def resolve(ref: RepoRef, world: World, *, granted_too: bool = False) -> str | Refused:
@@ -86,8 +100,7 @@ def _having(repo: str, world: World, *, granted_too: bool) -> list[str]:
 
 def _nowhere(repo: str, world: World) -> str:
     if len(world.machines) == 1:
-        machine = world.machines[0]
-        return conflicts.no_such_repo(repo, machine.metadata.name, world.repos(machine))
+        return no_such_repo(repo, world.machines[0], world)
     places = sorted(f"{name}@{machine.metadata.name}" for machine in world.machines for name in world.repos(machine))
     near = names.nearest(repo, [place.partition("@")[0] for place in places])
     shown = [place for place in places if place.partition("@")[0] in near] or places[:5]

@@ -10,7 +10,7 @@ from gpugrant_crds.decide import conflicts, ledger
 from gpugrant_crds.names import RepoRef
 from gpugrant_crds.snapshot import GateStatus, InUse
 from gpugrant_crds.v1alpha1 import GpuMachine, RepoGpuGrant
-from gpugrant_operator.cli.refs import Refused, World, no_such_machine, resolve
+from gpugrant_operator.cli.refs import Refused, World, no_such_machine, no_such_repo, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,8 @@ def _impossible(device: str, repo: str, machine_name: str, world: World) -> str 
     machine = world.machine(machine_name)
     if machine is None:
         return no_such_machine(machine_name, world)
-    known = world.repos(machine)
-    if repo not in known:
-        return conflicts.no_such_repo(repo, machine_name, known)
+    if repo not in world.repos(machine):
+        return no_such_repo(repo, machine, world)
     present = world.devices(machine)
     if present is not None and device not in present:
         return conflicts.no_such_device(device, machine_name, present)

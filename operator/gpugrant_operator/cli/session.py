@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
+import click
+
 from gpugrant_crds.layout import Layout
 from gpugrant_operator.cli import api, console
 from gpugrant_operator.cli.api import Api
@@ -38,12 +40,14 @@ class Session:
 
 
 def begin(environ: Mapping[str, str]) -> Session:
-    """The session of this environment; raises Failure where no API is known."""
+    """The session of this environment, for the command that runs; raises Failure where no API is known."""
     layout = Layout(Path(environ.get("GPUGRANT_ROOT") or "/").absolute())
     chosen = api.choose(environ.get("KUBECONFIG"), layout.kubeconfig, exists=layout.kubeconfig.exists())
     if chosen.note:
         console.note(chosen.note)
-    return Session(Api(chosen.kubeconfig), Gate(layout))
+    opened = Api(chosen.kubeconfig)
+    click.get_current_context().call_on_close(opened.close)
+    return Session(opened, Gate(layout))
 
 
 def until(look: Callable[[], T | None], seconds: float) -> T | None:

@@ -1,0 +1,250 @@
+"""`rdc` against real parts: API server, operator, gate."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpugrant_crds import names
+from gpugrant_operator.cli import api
+from gpugrant_operator.cli.api import Api
+from standalone import Instance
+
+pytestmark = pytest.mark.real
+
+ALL = "nvidia.com/gpu=all"
+ZERO = "nvidia.com/gpu=0"
+AMD = "rediacc.io/amd=gpu0"
+
+
+def grants(instance: Instance) -> list[dict[str, object]]:
+    done = instance.rdc("repo", "gpu", "list", "-o", "json")
+    assert done.exit_code == 0, done.output
+    listed: list[dict[str, object]] = json.loads(done.stdout)
+    return listed
+
+
+def held(instance: Instance) -> set[tuple[object, object, object]]:
+    return {(grant["repo"], grant["device"], grant["inForce"]) for grant in grants(instance)}
+
+
+@pytest.mark.must_run
+@pytest.mark.req("R6", "R22")
+def test_a_grant_is_in_force_when_the_command_returns_and_gone_when_the_next_does(instance: Instance) -> None:
+    done = instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", ALL)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert f"repo gpu-a may use {ALL} on {instance.machine}" in done.stdout
+    assert held(instance) == {("gpu-a", ALL, True)}
+    done = instance.rdc("repo", "gpu", "revoke", f"gpu-a@{instance.machine}", "--device", ALL)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert f"revoked: {ALL}" in done.stdout
+    assert held(instance) == set()
+
+
+@pytest.mark.req("R22")
+def test_both_can_be_run_again(instance: Instance) -> None:
+    instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", ALL)
+    again = instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", ALL)
+    assert again.exit_code == 0
+    assert f"repo gpu-a has {ALL} on {instance.machine} already" in again.stderr
+    assert len(grants(instance)) == 1
+    instance.rdc("repo", "gpu", "revoke", "gpu-a", "--device", ALL)
+    again = instance.rdc("repo", "gpu", "revoke", "gpu-a", "--device", ALL)
+    assert (again.exit_code, again.stdout) == (0, f"repo gpu-a has no grant for {ALL} on {instance.machine}\n")
+
+
+@pytest.mark.req("R8", "R22")
+def test_one_misspelt_name_of_two_stores_nothing(instance: Instance) -> None:
+    done = instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", ALL, "--device", "nvidia.com/gpu=al")
+    assert done.exit_code == 1
+    assert f"has no device nvidia.com/gpu=al; did you mean {ALL}" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert grants(instance) == []
+
+
+@pytest.mark.req("R25", "R26", "R27")
+def test_exclusive_is_refused_both_ways_and_names_the_holder(instance: Instance) -> None:
+    assert instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", ALL).exit_code == 0
+    refused = instance.rdc("repo", "gpu", "grant", "gpu-b", "--device", ALL, "--exclusive")
+    assert (refused.exit_code, "repo gpu-a holds it" in refused.stderr) == (1, True)
+    upgraded = instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", ALL, "--exclusive")
+    assert upgraded.exit_code == 0, upgraded.output
+    refused = instance.rdc("repo", "gpu", "grant", "gpu-b", "--device", ALL)
+    assert refused.exit_code == 1
+    assert "reserved for repo gpu-a" in refused.stderr
+    assert f"rdc repo gpu revoke gpu-a@{instance.machine} --device {ALL}" in refused.stderr
+    assert held(instance) == {("gpu-a", ALL, True)}
+    kept = instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", ALL)
+    assert (kept.exit_code, "stays reserved" in kept.stderr) == (0, True)
+
+
+@pytest.mark.req("R28", "R48")
+def test_of_many_that_reserve_at_once_one_wins_and_the_others_leave_nothing(instance: Instance) -> None:
+    import subprocess
+    import sys
+
+    barrier = threading.Barrier(6)
+
+    def ask(repo: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "gpugrant_operator.cli.rdc", "repo", "gpu", "grant", repo, "--device", AMD]
+        environ = {"GPUGRANT_ROOT": str(instance.root), "PATH": "/usr/bin"}
+        barrier.wait()
+        return subprocess.run([*command, "--exclusive"], env=environ, capture_output=True, text=True, check=False)
+
+    with ThreadPoolExecutor(6) as pool:
+        asked = ["gpu-a", "gpu-b"] * 3
+        done = list(pool.map(ask, asked))
+    winners = {repo for repo, result in zip(asked, done, strict=True) if result.returncode == 0}
+    assert len(winners) == 1, [result.stderr for result in done]
+    (winner,) = winners
+    for repo, result in zip(asked, done, strict=True):
+        if repo != winner:
+            assert result.returncode == 1
+            assert f"repo {winner}" in result.stderr
+    assert held(instance) == {(winner, AMD, True)}
+
+
+@pytest.mark.req("R28", "R48")
+def test_a_grant_that_is_stored_and_loses_is_deleted_and_the_holder_is_named(instance: Instance) -> None:
+    """The state in which admission was passed by both: here by an update of a grant that already waits."""
+    assert instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", ALL).exit_code == 0
+    direct = Api(str(instance.layout.kubeconfig))
+    try:
+        spec = {"machine": instance.machine, "repo": "gpu-b", "device": ALL}
+        stored = direct.create_grant("default", "by-hand", spec)
+        with pytest.raises(api.ApiProblem, match="repo gpu-a holds it"):
+            direct.change_grant("default", "by-hand", stored.metadata.uid, {"exclusive": True})
+        direct.delete_grant("default", "by-hand", stored.metadata.uid)
+    finally:
+        direct.close()
+
+
+def test_a_dry_run_writes_nothing_and_says_what_it_would(instance: Instance) -> None:
+    done = instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", ALL, "--dry-run")
+    assert done.exit_code == 0
+    assert done.stdout.startswith(f"would grant {ALL} on {instance.machine} to repo gpu-a as default/")
+    refused = instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", "nvidia.com/gpu=9", "--dry-run")
+    assert refused.exit_code == 1
+    assert grants(instance) == []
+
+
+def test_a_grant_ends_when_it_was_told_to(instance: Instance) -> None:
+    done = instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", ALL, "--expires-in", "2s")
+    assert done.exit_code == 0, done.output
+    assert held(instance) == {("gpu-a", ALL, True)}
+    from gpugrant_operator.supervisor import processes
+
+    assert processes.until(lambda: held(instance) == {("gpu-a", ALL, False)} or None, 20)
+    renewed = instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", ALL)
+    assert renewed.exit_code == 0, renewed.output
+    assert held(instance) == {("gpu-a", ALL, True)}
+
+
+@pytest.mark.req("R51")
+def test_revoke_takes_the_grants_of_all_namespaces_and_names_containers_that_still_run(instance: Instance) -> None:
+    direct = Api(str(instance.layout.kubeconfig))
+    try:
+        spec = {"machine": instance.machine, "repo": "gpu-a", "device": ALL}
+        direct.create_grant("kube-system", "another", spec)
+    finally:
+        direct.close()
+    assert instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", ALL, "-n", "default").exit_code == 0
+    assert len(grants(instance)) == 2
+    instance.daemons["gpu-a"].runs("c" * 64, "train", ALL)
+    done = instance.rdc("repo", "gpu", "revoke", "gpu-a", "--device", ALL)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "(grant kube-system/another)" in done.stdout
+    assert f"container train (cccccccccccc) of repo gpu-a still runs with {ALL}" in done.stdout
+    assert grants(instance) == []
+
+
+@pytest.mark.req("R51")
+def test_revoking_a_name_that_the_machine_does_not_have_is_refused(instance: Instance) -> None:
+    done = instance.rdc("repo", "gpu", "revoke", "gpu-a", "--device", "nvidia.com/gpu=al")
+    assert (done.exit_code, "did you mean" in done.stderr) == (1, True)
+
+
+@pytest.mark.req("R9")
+def test_the_grant_of_a_removed_repo_serves_no_later_one_of_its_name_and_can_be_given_anew(instance: Instance) -> None:
+    assert instance.rdc("repo", "gpu", "grant", "gpu-b", "--device", ZERO).exit_code == 0
+    upstream = str(instance.daemons["gpu-b"].socket)
+    assert instance.gpugrant("repo", "remove", "gpu-b").exit_code == 0
+    assert instance.gpugrant("repo", "add", "gpu-b", "--upstream", upstream).exit_code == 0
+    anew = instance.rdc("repo", "gpu", "grant", "gpu-b", "--device", ZERO)
+    assert anew.exit_code == 0, anew.output
+    assert held(instance) == {("gpu-b", ZERO, True)}
+
+
+@pytest.mark.req("R19", "R21")
+def test_the_list_of_a_machine_has_its_cards_and_who_holds_what(instance: Instance) -> None:
+    assert instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", ALL, "--exclusive").exit_code == 0
+    done = instance.rdc("machine", "gpu", "list", instance.machine)
+    assert (done.exit_code, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[:2] == [f"machine: {instance.machine}", "platform: native"]
+    assert lines[2].startswith("inventory: ")
+    assert [ALL, "gpu-a", "(exclusive)"] in [line.split() for line in lines]
+    assert [AMD, "-"] in [line.split() for line in lines]
+
+
+@pytest.mark.req("R20")
+def test_the_inventory_is_printed_byte_for_byte(instance: Instance) -> None:
+    done = instance.rdc("machine", "gpu", "list", instance.machine, "-o", "json")
+    assert done.exit_code == 0
+    assert done.stdout_bytes == instance.layout.inventory.read_bytes()
+    as_yaml = instance.rdc("machine", "gpu", "list", instance.machine, "-o", "yaml")
+    assert yaml.safe_load(as_yaml.stdout) == json.loads(done.stdout)
+
+
+@pytest.mark.req("R10")
+def test_a_machine_that_can_not_be_found_is_told_with_the_known_names(instance: Instance) -> None:
+    done = instance.rdc("machine", "setup", f"{instance.machine}x")
+    assert done.exit_code == 1
+    assert f"did you mean {instance.machine}?" in done.stderr
+    listed = instance.rdc("machine", "gpu", "list", "zzzzzzzz")
+    assert (listed.exit_code, instance.machine in listed.stderr) == (1, True)
+
+
+@pytest.mark.req("R10")
+def test_setup_follows_a_detection_to_its_end(instance: Instance) -> None:
+    before = instance.layout.inventory.stat().st_mtime_ns
+    done = instance.rdc("machine", "setup", instance.machine)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith(f"machine {instance.machine} is ready")
+    assert instance.layout.inventory.stat().st_mtime_ns > before
+
+
+@pytest.mark.req("R21")
+def test_a_silent_gate_is_told_with_the_age_of_what_is_known(instance: Instance, tmp_path: Path) -> None:
+    """Asked from a root without a gate, as on another machine."""
+    assert instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", ALL).exit_code == 0
+    away = {"GPUGRANT_ROOT": str(tmp_path), "KUBECONFIG": str(instance.layout.kubeconfig)}
+    listed = instance.rdc("repo", "gpu", "list", "gpu-a", **away)
+    assert listed.exit_code == 1
+    assert "gpu-a" in listed.stdout
+    assert "in sync since" in listed.stderr
+    machine = instance.rdc("machine", "gpu", "list", instance.machine, **away)
+    assert machine.exit_code == 1
+    assert ALL in machine.stdout
+    raw = instance.rdc("machine", "gpu", "list", instance.machine, "-o", "json", **away)
+    assert (raw.exit_code, raw.stdout) == (1, "")
+    assert "the last one known is" in raw.stderr
+
+
+def test_where_two_apis_are_known_it_says_which_one_is_used(instance: Instance, tmp_path: Path) -> None:
+    other = tmp_path / "kubeconfig"
+    other.write_text(instance.layout.kubeconfig.read_text())
+    done = instance.rdc("repo", "gpu", "list", KUBECONFIG=str(other))
+    assert done.exit_code == 0
+    assert f"using the API of KUBECONFIG={other}" in done.stderr
+
+
+def test_names_of_grants_are_derived_so_that_kubectl_users_find_them(instance: Instance) -> None:
+    assert instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", ALL).exit_code == 0
+    (grant,) = grants(instance)
+    assert grant["name"] == names.grant_object_name("gpu-a", instance.machine, ALL)
