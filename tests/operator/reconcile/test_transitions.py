@@ -1,0 +1,71 @@
+"""Which status changes are worth an Event."""
+
+from __future__ import annotations
+
+import pytest
+
+import gen
+from gpugrant_crds.v1alpha1 import Condition, GpuMachineStatus, RepoGpuGrantStatus
+from gpugrant_operator.reconcile import transitions
+
+
+def condition(kind: str, status: str, reason: str, message: str = "said") -> Condition:
+    return Condition.model_validate(
+        {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": "t"}
+    )
+
+
+GRANT_CASES = {
+    "the first enforcement": (None, ("True", "Enforced"), "Normal Enforced"),
+    "a conflict": (("False", "Pending"), ("False", "ExclusiveHeld"), "Warning ExclusiveHeld"),
+    "a revocation": (("True", "Enforced"), ("False", "Releasing"), "Normal Releasing"),
+    "a device that went": (("True", "Enforced"), ("False", "DeviceGone"), "Warning DeviceGone"),
+    "nothing for waiting for the gate": (None, ("False", "GatePending"), ""),
+    "nothing for the same again": (("True", "Enforced"), ("True", "Enforced"), ""),
+}
+
+
+@pytest.mark.req("D12")
+@pytest.mark.parametrize(("before", "after", "event"), GRANT_CASES.values(), ids=GRANT_CASES.keys())
+def test_of_grant(before: tuple[str, str] | None, after: tuple[str, str], event: str) -> None:
+    """One Event a transition of Ready; none for what passes in a moment."""
+    grant = gen.grant()
+    old = () if before is None else (condition("Ready", *before, "another message"),)
+    grant = grant.model_copy(update={"status": grant.status.model_copy(update={"conditions": old})})
+    new = RepoGpuGrantStatus(conditions=(condition("Ready", *after),))
+
+    found = transitions.of_grant(grant, new)
+
+    assert [f"{it.type} {it.reason}" for it in found] == ([event] if event else [])
+    assert all((it.kind, it.namespace, it.uid) == ("RepoGpuGrant", "default", grant.metadata.uid) for it in found)
+
+
+def test_of_machine_says_a_failure_once() -> None:
+    """Ready and Detected fail for the same reason with the same words: one Event."""
+    machine = gen.machine()
+    failed = GpuMachineStatus(
+        conditions=(
+            condition("Ready", "False", "DetectionFailed"),
+            condition("Detected", "False", "DetectionFailed"),
+            condition("SpecsCurrent", "False", "SpecsStale"),
+            condition("GateSynced", "False", "StaleEpoch"),
+        )
+    )
+
+    found = transitions.of_machine(machine, failed)
+
+    assert [f"{it.type} {it.reason}" for it in found] == ["Warning DetectionFailed", "Warning SpecsStale"]
+
+
+def test_the_same_occurrence_has_the_same_name() -> None:
+    """A repetition counts up; another message, type or object is another Event."""
+    machine = gen.machine()
+    made = [
+        transitions.of_machine(machine, GpuMachineStatus(conditions=(condition("Ready", status, "Synced", message),)))
+        for status, message in (("True", "a"), ("True", "a"), ("True", "b"), ("False", "a"))
+    ]
+    names = [occurrences[0].event_name for occurrences in made]
+
+    assert names[0] == names[1]
+    assert len(set(names)) == 3
+    assert all(name.startswith("wsl-gpu.") for name in names)
