@@ -89,11 +89,13 @@ def test_a_gate_without_a_sound_snapshot_refuses_all_hardware(granted: rig.Syste
     rig.succeeded(granted.gpugrant("down", "--root", str(granted.root)))
     snapshot = granted.root / "var/lib/rediacc/gpu/snapshot.json"
     snapshot.write_bytes(snapshot.read_bytes()[:-20])
-    with rig.background(granted, "gpugrant", "gate", "--root", str(granted.root), "--hardware", hardware):
-        rig.wait_for(lambda: granted.docker("gpu-a", "version").returncode == 0)
-        refused = granted.docker("gpu-a", *SMI)
-        assert refused.returncode != 0
-        assert GPU in refused.stderr
-        assert granted.docker("gpu-a", "run", "--rm", "ubuntu:24.04", "true").returncode == 0
-    rig.succeeded(granted.gpugrant("up", "--detach", "--root", str(granted.root), "--hardware", hardware))
+    try:
+        with rig.background(granted, "gpugrant", "gate", "--root", str(granted.root), "--hardware", hardware):
+            rig.wait_for(lambda: granted.docker("gpu-a", "version").returncode == 0)
+            refused = granted.docker("gpu-a", *SMI)
+            assert refused.returncode != 0
+            assert "no grant snapshot" in refused.stderr
+            assert granted.docker("gpu-a", "run", "--rm", "ubuntu:24.04", "true").returncode == 0
+    finally:
+        rig.succeeded(granted.gpugrant("up", "--detach", "--root", str(granted.root), "--hardware", hardware))
     rig.wait_for(lambda: still_enforced(granted), seconds=20)

@@ -6,90 +6,11 @@ import os
 import shutil
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from gpugrant_operator.node import setup
-from gpugrant_operator.node.gather import Limits
-
-EXAMPLES = Path(__file__).parents[3] / "examples/machines"
-NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
-
-
-@dataclass
-class Machine:
-    """A tree that is read and a root that is written."""
-
-    tree: Path
-    root: Path
-
-    def write(self, path: str, text: str = "") -> Path:
-        target = self.tree / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
-        return target
-
-    def link(self, path: str, target: str) -> None:
-        place = self.tree / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(target)
-
-    def script(self, path: str, body: str) -> None:
-        self.write(path, f"#!/bin/sh\n{body}\n").chmod(0o755)
-
-    def remove(self, *paths: str) -> None:
-        for path in paths:
-            target = self.tree / path
-            shutil.rmtree(target) if target.is_dir() and not target.is_symlink() else target.unlink()
-
-    def pci(self, address: str, vendor: str, device: str, class_code: str, driver: str | None = None) -> None:
-        base = f"sys/bus/pci/devices/{address}"
-        for name, value in (("vendor", vendor), ("device", device), ("class", class_code)):
-            self.write(f"{base}/{name}", f"0x{value}\n")
-        if driver is not None:
-            self.link(f"{base}/driver", f"../../drivers/{driver}")
-
-    def drm(self, address: str, card: int, render: int | None) -> None:
-        for name in (f"card{card}", *([] if render is None else [f"renderD{render}"])):
-            self.write(f"sys/bus/pci/devices/{address}/drm/{name}/dev")
-            self.link(f"sys/class/drm/{name}/device", f"../../../bus/pci/devices/{address}")
-            self.write(f"dev/dri/{name}")
-
-    def add_nvidia_card(self) -> None:
-        """A second card beside the workstation's own, as the tree's README says."""
-        old, new = "0000:01:00.0", "0000:04:00.0"
-        shutil.copytree(
-            self.tree / f"sys/bus/pci/devices/{old}", self.tree / f"sys/bus/pci/devices/{new}", symlinks=True
-        )
-        shutil.rmtree(self.tree / f"sys/bus/pci/devices/{new}/drm")
-        text = (self.tree / f"proc/driver/nvidia/gpus/{old}/information").read_text()
-        for was, now in ((old, new), ("GPU-1d9c7a42", "GPU-2e0d8b53"), ("Device Minor: \t 0", "Device Minor: \t 1")):
-            text = text.replace(was, now)
-        self.write(f"proc/driver/nvidia/gpus/{new}/information", text)
-        self.write("dev/nvidia1")
-
-    def remove_nvidia_card(self) -> None:
-        self.remove("sys/bus/pci/devices/0000:01:00.0", "proc/driver/nvidia/gpus/0000:01:00.0", "dev/nvidia0")
-        for name in ("card1", "renderD129"):
-            self.remove(f"sys/class/drm/{name}", f"dev/dri/{name}")
-
-    def options(self, install: setup.Install | None = None, *, dry_run: bool = False) -> setup.Options:
-        return setup.Options(self.root, self.tree, install, dry_run, Limits(smi=5.0, toolkit=5.0))
-
-    def setup(
-        self, install: setup.Install | None = None, *, dry_run: bool = False, now: datetime = NOW
-    ) -> setup.Outcome:
-        return setup.run(self.options(install, dry_run=dry_run), lambda: now, lambda _line: None)
-
-    def cdi(self, name: str) -> Path:
-        return self.root / "etc/cdi" / name
-
-    @property
-    def inventory(self) -> Path:
-        return self.root / "etc/rediacc/gpu/inventory.json"
+from machines import EXAMPLES, Machine
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ import rig
 from gpugrant_crds import cdi
 from gpugrant_crds.cdi import Spec
 from gpugrant_operator.node import files
-
-from .conftest import Machine
+from machines import Machine
 
 pytestmark = pytest.mark.real
 

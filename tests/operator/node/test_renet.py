@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpugrant_crds import inventory
-
-from .conftest import Machine
+from machines import Machine
 
 Recorded = Callable[[str], Machine]
 

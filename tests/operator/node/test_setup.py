@@ -14,8 +14,7 @@ import pytest
 
 from gpugrant_crds import inventory
 from gpugrant_operator.node import setup
-
-from .conftest import EXAMPLES, NOW, Machine
+from machines import EXAMPLES, NOW, Machine
 
 Recorded = Callable[[str], Machine]
 

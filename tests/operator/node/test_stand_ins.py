@@ -10,8 +10,7 @@ import pytest
 
 from gpugrant_crds import cdi
 from gpugrant_crds.cdi import Spec
-
-from .conftest import Machine
+from machines import Machine
 
 Recorded = Callable[[str], Machine]
 ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
