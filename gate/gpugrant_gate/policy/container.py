@@ -185,7 +185,7 @@ def _request(entry: Mapping[str, Any]) -> DeviceRequest:
 def bind(text: str, where: str) -> Mount:
     """One entry of Binds, split as moby's volume/mounts/linux_parser.go does: a path, `source:target` or with modes."""
     parts = text.split(":")
-    if len(parts) > 3 or not text.isprintable() or (len(parts) > 1 and not all(parts)):
+    if len(parts) > 3 or not text.isprintable() or not all(parts):
         return Mount("bind", text, "", where, broken="write source:target or source:target:modes")
     if len(parts) == 1:
         return Mount("volume", "", text, where)

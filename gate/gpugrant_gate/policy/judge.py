@@ -183,9 +183,7 @@ def _create(asked: Asked) -> Decision:
 
 def _rewritten(wanted: Container, facts: Facts) -> dict[str, Any]:
     """HostConfig as it goes on: runc, one CDI request, clean sources, other containers by id."""
-    host = {**wanted.host, "Runtime": "runc"}
-    host.pop("Devices", None)
-    host.pop("DeviceRequests", None)
+    host = {**_without_silent(wanted.host), "Runtime": "runc"}
     if wanted.names:
         host["DeviceRequests"] = [
             {"Driver": "cdi", "Count": 0, "DeviceIDs": list(wanted.names), "Capabilities": None, "Options": None}
@@ -205,6 +203,16 @@ def _rewritten(wanted: Container, facts: Facts) -> dict[str, Any]:
         if name is not None:
             host[field] = f"container:{_id_of(facts, name)}"
     return host
+
+
+_SILENT = frozenset(
+    {"Devices", "DeviceRequests", "DeviceCgroupRules", "Privileged", "PidMode", "Cgroup", "CgroupParent", "Annotations"}
+)
+"""Fields that say nothing wherever a request passes: a daemon never sees them from us."""
+
+
+def _without_silent(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key not in _SILENT}
 
 
 def _clean_bind(text: str) -> str:
@@ -308,7 +316,7 @@ def _running(asked: Asked, fact: ContainerFact) -> tuple[Container, str] | Refus
     if isinstance(known, Refusal):
         return known
     held, id_ = known
-    violations = rules.hardware(held, asked.repo)
+    violations = rules.hardware(held, asked.repo, asked.facts)
     if violations:
         return _refused(asked, violations, rules.missing(held, asked.repo))
     return held, id_
@@ -341,7 +349,13 @@ def _exec_of(asked: Asked) -> ExecFact:
 
 def _wanted_for_exec_start(asked: Asked) -> tuple[Fact, ...]:
     place = _place_of(asked.facts.get(_exec_of(asked)))
-    return (_exec_of(asked),) if place is None else (_exec_of(asked), place)
+    return (_exec_of(asked),) if place is None else (_exec_of(asked), *_wanted_of_running(asked, place))
+
+
+def _wanted_of_running(asked: Asked, fact: ContainerFact) -> tuple[Fact, ...]:
+    """What the hardware rules want to know of a container that runs."""
+    known = _inspected(asked.facts.get(fact))
+    return (fact,) if known is None else (fact, *mounts.wanted_volumes(known))
 
 
 def _place_of(found: Any) -> ContainerFact | None:
@@ -388,7 +402,7 @@ def _update(asked: Asked) -> Decision:
     violations = (*named, *rules.judge(wanted, asked.repo, asked.facts))
     if violations:
         return _refused(asked, violations)
-    body = {key: value for key, value in asked.body.items() if key not in ("Devices", "DeviceRequests")}
+    body = _without_silent(asked.body)
     if not _sets_policy(asked):
         return Admission("container.update", _outgoing(asked, body))
     running = _running(asked, asked.named)
@@ -398,7 +412,11 @@ def _update(asked: Asked) -> Decision:
     return Admission("container.update", _outgoing(asked, body, id_=id_), devices=held.names)
 
 
-# images, volumes, networks, builds
+# files, images, volumes, networks, builds
+
+
+def _archive_put(asked: Asked) -> Decision:
+    return Admission("container.archive.put", replace(_outgoing(asked), plain_tar=True))
 
 
 def _commit(asked: Asked) -> Decision:
@@ -447,9 +465,7 @@ def _volume_create(asked: Asked) -> Decision:
         found.append(("hw.volumes", f"the volume driver {quoted(driver)} is refused: only local volumes pass"))
     if asked.body.get("DriverOpts"):
         options = messages.listed(asked.body["DriverOpts"])
-        found.append(
-            ("hw.volumes", f"the volume option {options} is refused: it mounts any part of the machine")
-        )
+        found.append(("hw.volumes", f"the volume option {options} is refused: it mounts any part of the machine"))
     return _decide(asked, _by_messages(asked, *found), {**asked.body, "Driver": "local"})
 
 
@@ -492,7 +508,7 @@ def _as_read(asked: Asked) -> Decision:
 
 
 def _the_container(asked: Asked) -> tuple[Fact, ...]:
-    return (asked.named,)
+    return _wanted_of_running(asked, asked.named)
 
 
 JUDGES: Mapping[str, _Judged] = {
@@ -501,9 +517,10 @@ JUDGES: Mapping[str, _Judged] = {
     "container.start": _Judged(_start, wants=_wanted_for_start),
     "container.restart": _Judged(_restart, wants=_wanted_for_start),
     "container.unpause": _Judged(_unpause, wants=_the_container),
-    "container.update": _Judged(_update, shapes.UPDATE, lambda asked: (asked.named,) if _sets_policy(asked) else ()),
+    "container.update": _Judged(_update, shapes.UPDATE, lambda asked: _the_container(asked) if _sets_policy(asked) else ()),
     "exec.create": _Judged(_exec_create, shapes.EXEC_CREATE, _the_container),
     "exec.start": _Judged(_exec_start, shapes.EXEC_START, _wanted_for_exec_start, may_be_empty=True),
+    "container.archive.put": _Judged(_archive_put),
     "image.commit": _Judged(_commit, shapes.COMMIT, may_be_empty=True),
     "image.import": _Judged(_import),
     "build": _Judged(_build),

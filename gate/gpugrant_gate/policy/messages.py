@@ -81,7 +81,7 @@ def raw_device(path: str, repo: RepoView, *, compose: bool) -> str:
 
 
 def _names_for(path: str, repo: RepoView) -> tuple[str, ...]:
-    base = "/" + path.strip("/")
+    base = "/" + "/".join(part for part in path.split("/") if part)
     if base.startswith("/dev/nvidia") or base == "/dev/dxg":
         index = base.removeprefix("/dev/nvidia")
         return (_pick(repo, _NVIDIA, f"nvidia.com/gpu={index}", NVIDIA_DEFAULT),)

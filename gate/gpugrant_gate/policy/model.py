@@ -149,7 +149,8 @@ class PathInfo:
     symlink: bool
     """A component is a symbolic link."""
     swappable: bool
-    """Somebody other than root can rename or replace a component between this look and the daemon's."""
+    """Somebody other than root, or a container of this repo (it is root in its binds), can rename or replace a
+    component between this look and the daemon's."""
 
 
 Fact = ContainerFact | VolumeFact | ExecFact | ImageFact | PathFact
@@ -174,6 +175,8 @@ class Outgoing:
     body: bytes | None
     """None: the client's stream follows, chunked. Otherwise sent with its Content-Length."""
     exchange: Exchange = Exchange.PLAIN
+    plain_tar: bool = False
+    """The client's stream must be a tar that is not compressed; the net looks at its first block."""
 
 
 @dataclass(frozen=True, slots=True)

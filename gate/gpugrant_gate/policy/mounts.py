@@ -161,8 +161,9 @@ def _source_fault(found: object) -> str:
         return "it is neither a folder nor a plain file"
     if found.swappable:
         return (
-            "somebody other than root could put another place there between this look and the mount; "
-            "let every folder above it belong to root and be writable for root alone"
+            "somebody other than root, or a container with a folder above it, could put another place there between "
+            "this look and the mount; bind a folder of `binds:` itself, and let every folder above that belong to root "
+            "and be writable for root alone"
         )
     return ""
 
@@ -173,8 +174,12 @@ def _source_fault(found: object) -> str:
 def wanted(container: Container, repo: RepoView) -> tuple[Fact, ...]:
     """The facts that the rules above need, each once: only of what isn't refused as text."""
     paths = [PathFact(path) for _, path in judged_binds(container, repo) if _in_roots(path, repo)]
-    named = [VolumeFact(name) for name in _volume_names(container)]
-    return tuple(dict.fromkeys([*paths, *named]))
+    return tuple(dict.fromkeys([*paths, *wanted_volumes(container)]))
+
+
+def wanted_volumes(container: Container) -> tuple[VolumeFact, ...]:
+    """The named volumes, each once."""
+    return tuple(dict.fromkeys(VolumeFact(name) for name in _volume_names(container)))
 
 
 def borrowed(container: Container) -> tuple[tuple[str, str], ...]:

@@ -203,6 +203,8 @@ def _shared(container: Container, repo: RepoView, facts: Facts) -> Iterator[str]
             yield f"{field}: there is no container {quoted(name)} to share with"
         elif host.get(field) == "host":
             yield f"{field}: the container {quoted(name)} uses the host's own, which is refused"
+        elif str(host.get(field)).startswith("container:"):
+            yield f"{field}: the container {quoted(name)} uses another one's itself: name that one"
 
 
 def shared_with(container: Container, field: str) -> str | None:
@@ -342,11 +344,8 @@ def judge(container: Container, repo: RepoView, facts: Facts) -> tuple[Violation
     return tuple(dict.fromkeys([*found, *container.faults]))
 
 
-def hardware(container: Container, repo: RepoView) -> tuple[Violation, ...]:
-    """The hardware rules alone, without facts: for what is done to a container that runs already."""
+def hardware(container: Container, repo: RepoView, facts: Facts) -> tuple[Violation, ...]:
+    """The hardware rules alone: for what is done to a container that runs already."""
     return tuple(
-        Violation(rule.id, text)
-        for rule in RULES
-        if rule.hardware and rule.check is not None
-        for text in rule.check(container, repo)
+        Violation(rule.id, text) for rule in RULES if rule.hardware for text in rule.broken(container, repo, facts)
     )

@@ -62,6 +62,8 @@ def build(version: str, segments: Iterable[str], query: Iterable[tuple[str, str]
 
 
 def _segments(raw: list[str]) -> tuple[str, ...]:
+    if not raw:
+        raise TargetRefused("the path ends behind its version")
     decoded: list[str] = []
     for position, piece in enumerate(raw):
         text = _decode(piece)

@@ -118,13 +118,17 @@ def test_spends_linear_time_on_the_worst_bytes(raw: bytes) -> None:
 def test_any_bytes_give_a_value_or_the_one_error(raw: bytes) -> None:
     try:
         strictjson.decode(raw)
-    except BodyRefused as error:
-        assert str(error)
-    else:
-        json.loads(raw)
+    except BodyRefused:
+        return
+    json.loads(raw)
 
 
-LEAVES = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+)
 VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text("abcABC"), inner), max_leaves=20)
 
 

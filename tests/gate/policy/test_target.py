@@ -53,6 +53,7 @@ REFUSED = {
     "two slashes in an image's name": "/images/a%2F%2Fb/json",
     "a trailing slash": "/containers/create/",
     "the root": "/",
+    "a version alone": "/v1.45",
     "a star": "*",
     "absolute form": "http://evil:1/v1.45/containers/create",
     "absolute form in capitals": "HTTP://evil/containers/create",

@@ -1,0 +1,121 @@
+"""The verdict on a request that was read from a file."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dockerclient import FOLDER, NVIDIA, cdi, gpus, repo, run_body
+from gpugrant_gate import explain
+from gpugrant_gate.policy.model import PathInfo
+
+HELD = repo(NVIDIA, binds=("/srv",))
+
+
+def create(body: object, *, line_end: str = "\r\n", more: str = "") -> bytes:
+    data = json.dumps(body)
+    head = ["POST /v1.45/containers/create?name=x HTTP/1.1", "Host: docker", "Content-Type: application/json"]
+    return (line_end.join([*head, f"Content-Length: {len(data)}", "", ""]) + data + more).encode()
+
+
+def look(path: str) -> PathInfo:
+    return FOLDER
+
+
+@pytest.mark.parametrize("line_end", ["\r\n", "\n"], ids=["CRLF", "LF"])
+@pytest.mark.parametrize("more", ["", "\n", "\r\n"], ids=["as sent", "with a line end", "with CRLF"])
+def test_an_admitted_request_is_shown_as_it_goes_on(line_end: str, more: str) -> None:
+    raw = create(run_body(DeviceRequests=cdi(NVIDIA)), line_end=line_end, more=more)
+    verdict = explain.explain(raw, HELD, look)
+    assert verdict.admitted
+    assert verdict.notes == ()
+    lines = verdict.text.splitlines()
+    assert lines[:3] == ["verdict: admitted", "route:   container.create", f"devices: {NVIDIA}"]
+    assert "  POST /v1.45/containers/create?name=x HTTP/1.1" in lines
+    assert json.loads(lines[-1])["HostConfig"]["DeviceRequests"][0]["DeviceIDs"] == [NVIDIA]
+
+
+def test_a_refused_request_is_shown_with_every_rule() -> None:
+    verdict = explain.explain(create(run_body(DeviceRequests=gpus(), Privileged=True)), repo(), look)
+    assert not verdict.admitted
+    lines = verdict.text.splitlines()
+    assert lines[:2] == ["verdict: refused with status 403", "route:   container.create"]
+    assert [line.split()[1] for line in lines[2:]] == ["hw.gpus:", "hw.privileged:"]
+
+
+def test_paths_are_looked_at_by_the_function_that_is_given() -> None:
+    raw = create(run_body(Binds=["/srv/src:/src", "data:/data"]))
+    verdict = explain.explain(raw, HELD, lambda path: PathInfo("missing", symlink=False, swappable=True))
+    assert not verdict.admitted
+    assert verdict.notes == (
+        "/srv/src on this machine: missing",
+        "no daemon is asked: there is no volume data yet",
+    )
+    assert verdict.text.startswith("note:    /srv/src on this machine: missing\n")
+
+
+def test_what_needs_a_daemon_is_said_to_be_absent() -> None:
+    verdict = explain.explain(b"POST /containers/web/start HTTP/1.1\nHost: x\n\n", HELD, look)
+    assert not verdict.admitted
+    assert verdict.notes == ("no daemon is asked: there is no container web",)
+    assert "status 404" in verdict.text
+
+
+def test_a_stream_is_said_to_come_as_it_is() -> None:
+    raw = b"POST /build?t=x HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-tar\r\nContent-Length: 3\r\n\r\nabc"
+    verdict = explain.explain(raw, HELD, look)
+    assert verdict.admitted
+    assert verdict.text.endswith("(the body as it comes)\n")
+
+
+def test_a_chunked_body_is_taken_out_of_its_chunks() -> None:
+    data = json.dumps(run_body(DeviceRequests=cdi(NVIDIA))).encode()
+    head = b"POST /containers/create HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    raw = head + b"Transfer-Encoding: chunked\r\n\r\n" + f"{len(data):x}\r\n".encode() + data + b"\r\n0\r\n\r\n"
+    assert explain.explain(raw, HELD, look).admitted
+
+
+def test_a_length_that_is_wrong_is_said_and_the_file_judged() -> None:
+    raw = create(run_body()).replace(b"Content-Length: ", b"Content-Length: 1")
+    verdict = explain.explain(raw, HELD, look)
+    assert verdict.admitted
+    assert "are judged" in verdict.notes[0]
+
+
+MALFORMED = {
+    "nothing": b"",
+    "no request": b"hello\n\n",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "half a chunk": b"POST /auth HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+    "two lengths": b"POST /auth HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+}
+
+
+@pytest.mark.parametrize("raw", MALFORMED.values(), ids=MALFORMED.keys())
+def test_a_malformed_request_is_a_refusal_and_no_fault(raw: bytes) -> None:
+    verdict = explain.explain(raw, HELD, look)
+    assert not verdict.admitted
+    assert "rule:    wire." in verdict.text
+
+
+def test_an_unknown_endpoint_is_a_refusal() -> None:
+    verdict = explain.explain(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", HELD, look)
+    assert not verdict.admitted
+    assert "route.unknown" in verdict.text
+
+
+def test_a_restart_says_what_comes_after_it() -> None:
+    from gpugrant_gate.policy.model import Admission, Body, Exchange, Outgoing, Routed
+
+    then = Routed("container.start", "POST", "1.45", ("containers", "x", "start"), (), (), Body.NONE, Exchange.PLAIN)
+    admission = Admission("container.restart", Outgoing("POST", "/containers/x/stop", (), b""), then=then)
+    shown = explain.Explanation(admission, "container.restart", ()).text
+    assert "then:    container.start, judged afresh" in shown
+
+
+def test_credentials_are_not_shown() -> None:
+    raw = b"POST /images/x/push HTTP/1.1\r\nHost: x\r\nX-Registry-Auth: s3cret\r\n\r\n"
+    verdict = explain.explain(raw, HELD, look)
+    assert verdict.admitted
+    assert "s3cret" not in verdict.text
