@@ -433,6 +433,7 @@ class Operator:
             reconciler=self.reconciler,
             now=clock.now,
             random=lambda: 0.5,
+            hear_patience=0.0,
         )
         self._api = api
 

@@ -83,6 +83,7 @@ class Controller:
         reconciler: Reconciler,
         now: Callable[[], datetime],
         random: Callable[[], float],
+        hear_patience: float = HEAR_PATIENCE,
     ) -> None:
         self._api = api
         self._api_id = api_id
@@ -94,6 +95,7 @@ class Controller:
         self._reconciler = reconciler
         self._now = now
         self._random = random
+        self._hear_patience = hear_patience
         self._relist = asyncio.Event()
         self._deaf = 0
         self._troubles: dict[str, str] = {}
@@ -146,7 +148,7 @@ class Controller:
         news = [item for item in listed if self._cache.lacks(item)]
         gone = _gone(known, listed)
         if news or gone.machines or gone.grants:
-            await asyncio.sleep(HEAR_PATIENCE)
+            await asyncio.sleep(self._hear_patience)
             self._heal([item for item in news if self._cache.lacks(item)], gone)
         else:
             self._deaf = 0
@@ -158,10 +160,10 @@ class Controller:
     async def look_at_gate(self) -> None:
         """Asks the gate and looks at the node's files; what is new there makes this machine due."""
         link = self._node.link
-        before = (link.report, link.answering)
+        before = link.news
         await link.refresh()
         changed = await self._node.look()
-        if changed or before != (link.report, link.answering):
+        if changed or before != link.news:
             self._local_due()
 
     async def look_at_api(self) -> None:
@@ -215,10 +217,10 @@ class Controller:
         self._detector.reserve()
         log.info("detection.started", machine=name, cause=cause)
         group.create_task(self._detect(machine))
+        self._queue.add(name)
 
     async def _detect(self, machine: GpuMachine) -> None:
         name = machine.metadata.name
-        self._queue.add(name)
         request = detection.requested(machine, self._detector.last)
         outcome = await self._detector.detect(request, detection.arguments(machine))
         await self._node.look(again=True)

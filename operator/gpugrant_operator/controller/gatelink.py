@@ -66,6 +66,16 @@ class GateLink:
         return None if self._lost() else self._report
 
     @property
+    def news(self) -> tuple[GateStatus | None, bool]:
+        """What a decision can depend on: the report without its times and lists of grants, and whether it is answering.
+
+        Differs exactly when something has to be decided again.
+        """
+        report = self.report
+        bare = None if report is None else report.model_copy(update={"applied_at": None, "grants": ()})
+        return bare, self.answering
+
+    @property
     def refusal(self) -> Refused | None:
         """Why the gate did not take the last snapshot that was sent."""
         return self._refusal
