@@ -59,7 +59,7 @@ class Explanation:
         return "\n".join([*(f"note:    {note}" for note in self.notes), *head]) + "\n"
 
 
-def explain(raw: bytes, repo: RepoView, look: Look) -> Explanation:
+def explain(raw: bytes, repo: RepoView, look: Callable[[str], PathInfo]) -> Explanation:
     """The verdict on the HTTP request that `raw` holds: head, empty line, body; lines of the head may end with LF."""
     notes: list[str] = []
     try:
@@ -103,7 +103,7 @@ def _body(parsed: heads.RequestHead, rest: bytes, notes: list[str]) -> bytes:
     return rest.rstrip(b"\r\n")
 
 
-def _judged(routed: Routed, body: bytes, repo: RepoView, look: Look, notes: list[str]) -> Decision:
+def _judged(routed: Routed, body: bytes, repo: RepoView, look: Callable[[str], PathInfo], notes: list[str]) -> Decision:
     facts: dict[Fact, Any] = {}
     for _ in range(MAX_ROUNDS):
         needs = judge.needs(routed, body, repo, facts)
@@ -113,7 +113,7 @@ def _judged(routed: Routed, body: bytes, repo: RepoView, look: Look, notes: list
         if not asked:
             break
         for fact in asked:
-            facts[fact] = look(fact.path, repo.binds) if isinstance(fact, PathFact) else None
+            facts[fact] = look(fact.path) if isinstance(fact, PathFact) else None
             notes.append(_note(fact, facts[fact]))
     return judge.judge(routed, body, facts, repo)
 

@@ -261,7 +261,7 @@ class RepoServer:
         return self._daemon.pid != 0 and self._daemon.pid == daemon.peer().pid
 
     async def facts(self, wanted: tuple[Fact, ...], view: RepoView) -> Facts:
-        return await facts.gather(wanted, self.repo.upstream, view.api_version, self.limits)
+        return await facts.gather(wanted, self.repo.upstream, view, self.limits)
 
     def begin(self, devices: tuple[str, ...]) -> Callable[[], None]:
         return self._core.begin(self.repo, devices)

@@ -20,6 +20,7 @@ from gpugrant_gate.wire import framing, heads, messages, versions
 from gpugrant_gate.wire.faults import Malformed, Truncated
 from gpugrant_gate.wire.framing import Decoder, Framing, Kind
 from gpugrant_gate.wire.heads import RequestHead, ResponseHead
+from gpugrant_gate.wire.tars import PlainTar
 
 _VERSION_TARGET = re.compile(r"(/v[0-9.]+)?/version")
 
@@ -54,7 +55,7 @@ class Call:
 
 async def plain(client: Link, daemon: Link, call: Call, limits: Limits) -> Outcome:
     """Request and answer. Raises Unreachable (nothing was sent to the client), Malformed (its upload), Gone."""
-    upload = _Upload(client, daemon, _stream_of(call))
+    upload = _Upload(client, daemon, _stream_of(call), plain_tar=call.outgoing.plain_tar)
     watch = _Watch(client, daemon, upload, lasting=call.lasting)
     try:
         daemon.write(_request_head(call))
@@ -153,11 +154,12 @@ async def _relay_version(
 class _Upload:
     """The client's body on its way to the daemon, in frames of the gate's own."""
 
-    def __init__(self, client: Link, daemon: Link, body: Framing) -> None:
+    def __init__(self, client: Link, daemon: Link, body: Framing, *, plain_tar: bool = False) -> None:
         self._client = client
         self._daemon = daemon
         self._chunked = body.kind is Kind.CHUNKED
-        self._decoder: Decoder = framing.decoder(body)
+        plain = framing.decoder(body)
+        self._decoder: Decoder = PlainTar(plain) if plain_tar else plain
         self._flowing = False
         self.fault: Malformed | None = None
 

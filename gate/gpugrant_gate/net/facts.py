@@ -8,18 +8,18 @@ from urllib.parse import quote
 
 from gpugrant_gate.net import paths, upstream
 from gpugrant_gate.net.upstream import Unreachable
-from gpugrant_gate.policy.model import ContainerFact, ExecFact, Fact, Facts, ImageFact, PathFact, VolumeFact
+from gpugrant_gate.policy.model import ContainerFact, ExecFact, Fact, Facts, ImageFact, PathFact, RepoView, VolumeFact
 from gpugrant_gate.settings import Limits
 
 
-async def gather(wanted: tuple[Fact, ...], daemon: Path, api_version: str, limits: Limits) -> Facts:
+async def gather(wanted: tuple[Fact, ...], daemon: Path, view: RepoView, limits: Limits) -> Facts:
     """Every fact asked for; raises Unreachable when one can't be had: a missing answer must not look like "none"."""
     found: dict[Fact, Any] = {}
     for fact in wanted:
         if isinstance(fact, PathFact):
-            found[fact] = paths.look(fact.path)
+            found[fact] = paths.look(fact.path, view.binds)
         else:
-            found[fact] = await _ask(daemon, target(fact, api_version), limits)
+            found[fact] = await _ask(daemon, target(fact, view.api_version), limits)
     return found
 
 

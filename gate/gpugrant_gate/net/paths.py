@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from gpugrant_gate.policy.model import PathInfo
@@ -14,11 +15,16 @@ _COMPONENTS_MAX = 128
 _MISSING = PathInfo("missing", symlink=False, swappable=True)
 
 
-def look(path: str) -> PathInfo:
-    """What is at the absolute `path` now. Nothing that can't be seen is trusted: `missing` or swappable."""
+def look(path: str, roots: Iterable[str] = ()) -> PathInfo:
+    """What is at the absolute `path` now. Nothing that can't be seen is trusted: `missing` or swappable.
+
+    What lies in a folder of `roots` is swappable: a container that has the folder bound is root there, and a restart
+    policy mounts the source again without a request.
+    """
     parts = [part for part in path.split("/") if part]
     if not path.startswith("/") or len(parts) > _COMPONENTS_MAX or any(part in (".", "..") for part in parts):
         return _MISSING
+    bound = {Path(root) for root in roots}
     place = Path("/")
     here = place.lstat()
     symlink = swappable = False
@@ -30,7 +36,7 @@ def look(path: str) -> PathInfo:
         except OSError:
             return PathInfo("missing", symlink=symlink, swappable=True)
         symlink = symlink or stat.S_ISLNK(here.st_mode)
-        swappable = swappable or _replaceable(parent, here)
+        swappable = swappable or place.parent in bound or _replaceable(parent, here)
     return PathInfo(_kind(here.st_mode), symlink=symlink, swappable=swappable)
 
 

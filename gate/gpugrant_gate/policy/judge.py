@@ -517,7 +517,9 @@ JUDGES: Mapping[str, _Judged] = {
     "container.start": _Judged(_start, wants=_wanted_for_start),
     "container.restart": _Judged(_restart, wants=_wanted_for_start),
     "container.unpause": _Judged(_unpause, wants=_the_container),
-    "container.update": _Judged(_update, shapes.UPDATE, lambda asked: _the_container(asked) if _sets_policy(asked) else ()),
+    "container.update": _Judged(
+        _update, shapes.UPDATE, lambda asked: _the_container(asked) if _sets_policy(asked) else ()
+    ),
     "exec.create": _Judged(_exec_create, shapes.EXEC_CREATE, _the_container),
     "exec.start": _Judged(_exec_start, shapes.EXEC_START, _wanted_for_exec_start, may_be_empty=True),
     "container.archive.put": _Judged(_archive_put),

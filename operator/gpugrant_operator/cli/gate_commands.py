@@ -77,7 +77,8 @@ def explain(root: Path, raw: bytes, *, repo: str | None, grants: tuple[str, ...]
     """Prints what the gate would do with the request; 0: it is admitted, 1: it is refused."""
     file = None if policy is None else _policy(policy)
     name = checked_repo(repo or (file.name if file is not None else "repo"))
-    explanation = judging.explain(raw, _view(Layout(root), name, checked_devices(grants), file), paths.look)
+    view = _view(Layout(root), name, checked_devices(grants), file)
+    explanation = judging.explain(raw, view, lambda path: paths.look(path, view.binds))
     click.echo(explanation.text, nl=False)
     return 0 if explanation.admitted else 1
 
