@@ -8,11 +8,15 @@ the gate keeps the fencing of design 4. Both watch over the safety of every writ
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
+
+from aiohttp import web
+from pydantic import ValidationError
 
 import gen
 from gpugrant_crds import snapshot, timestamps
@@ -273,9 +277,12 @@ class Api:
 
 @dataclass
 class Gate:
-    """gatelink.Gate in memory. `exclusive` are devices that never two repos may have at once."""
+    """gatelink.Gate in memory. `exclusive` are devices that never two repos may have at once.
 
-    api: Api
+    Without an `api` in memory what is stored there isn't looked at.
+    """
+
+    api: Api | None
     clock: Clock
     fuse: Fuse = field(default_factory=Fuse)
     repos: dict[str, str] = field(default_factory=lambda: dict(gen.REPOS))
@@ -310,7 +317,6 @@ class Gate:
         return await self.fuse.effect(act)
 
     async def status(self, *, in_use: bool = False) -> GateStatus:
-        del in_use
         self._reach()
         held = self.held
         return GateStatus(
@@ -321,6 +327,7 @@ class Gate:
             digest="" if held is None else held.digest,
             repos=self._repos(),
             pending=tuple(self.pending),
+            in_use=() if in_use else None,
             problems=self.problems,
         )
 
@@ -354,13 +361,59 @@ class Gate:
         )
 
     def _assert_stored(self, sent: Snapshot) -> None:
-        stored = self.api.of_machine(sent.machine)
-        assert sent.epoch <= stored.status.ledger_epoch, "a snapshot is sent before its ledger is stored"
-        if sent.epoch == stored.status.ledger_epoch:
-            assert sent.grants == read_ledger(stored.status).snapshot_grants()
+        if self.api is not None:
+            stored = self.api.of_machine(sent.machine)
+            assert sent.epoch <= stored.status.ledger_epoch, "a snapshot is sent before its ledger is stored"
+            if sent.epoch == stored.status.ledger_epoch:
+                assert sent.grants == read_ledger(stored.status).snapshot_grants()
         for device in self.exclusive:
             repos = {grant.repo for grant in sent.grants if grant.device == device}
             assert len(repos) <= 1, f"{device} is enforced for {repos}"
+
+
+@asynccontextmanager
+async def served(gate: Gate, socket: Path) -> AsyncIterator[None]:
+    """The gate on a real socket, as design 6 says."""
+
+    async def put(request: web.Request) -> web.Response:
+        try:
+            sent = Snapshot.model_validate_json(await request.read())
+        except ValidationError as error:
+            return _error(422, "Malformed", str(error))
+        try:
+            return web.json_response((await gate.put_snapshot(sent)).to_json())
+        except GateError as error:
+            return _error(409, error.reason, error.message)
+
+    async def status(request: web.Request) -> web.Response:
+        return web.json_response((await gate.status(in_use=request.query.get("inUse") == "1")).to_json())
+
+    async def devices(_: web.Request) -> web.Response:
+        return web.json_response((await gate.devices()).to_json())
+
+    async def the_inventory(_: web.Request) -> web.Response:
+        if gate.bytes_of_inventory is None:
+            return _error(404, "NotDetected", "there is no inventory")
+        return web.Response(body=gate.bytes_of_inventory)
+
+    app = web.Application()
+    app.router.add_put("/v1/snapshot", put)
+    app.router.add_get("/v1/status", status)
+    app.router.add_get("/v1/devices", devices)
+    app.router.add_get("/v1/inventory", the_inventory)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
+    await runner.setup()
+    socket.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        await web.UnixSite(runner, str(socket)).start()
+        yield
+    finally:
+        await runner.cleanup()
+        socket.unlink(missing_ok=True)
+
+
+def _error(status: int, reason: str, message: str) -> web.Response:
+    return web.json_response({"reason": reason, "message": message}, status=status)
 
 
 def inventory(

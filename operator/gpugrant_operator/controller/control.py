@@ -64,10 +64,10 @@ async def served(path: Path, health: Callable[[], Health]) -> AsyncIterator[None
 
     app = web.Application()
     app.router.add_get("/healthz", healthz)
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
     await runner.setup()
     try:
-        await web.SockSite(runner, _bound(path), shutdown_timeout=0).start()
+        await web.SockSite(runner, _bound(path)).start()
         yield
     finally:
         await runner.cleanup()
