@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import stat
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -178,8 +180,6 @@ def test_nobody_listens_where_there_is_no_socket(layout: Layout) -> None:
 
 
 def test_who_listens_is_known(layout: Layout) -> None:
-    import socket
-
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(layout.root / "s.sock"))
         listening.listen()
@@ -206,8 +206,6 @@ def test_the_id_is_that_of_the_sealed_folder_in_place_of_the_cdi_folder(layout: 
 @pytest.mark.must_run
 @pytest.mark.req("R2", "R9")
 def test_a_process_in_a_sealed_mount_namespace_is_known_by_its_folder(layout: Layout) -> None:
-    import subprocess
-
     if os.geteuid() != 0:
         pytest.skip("a mount namespace needs root")
     layout.cdi.mkdir(parents=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
 from pydantic import BaseModel, ValidationError
 
 from gpugrant_crds.v1alpha1 import API_VERSION, GROUP, VERSION, GpuMachine, RepoGpuGrant
@@ -106,7 +107,7 @@ class Api:
             config.load_kube_config(  # type: ignore[no-untyped-call]  # the package's hand-written half has no types
                 config_file=kubeconfig, client_configuration=settings, persist_config=False
             )
-        except (config.ConfigException, OSError, ValueError, TypeError, KeyError) as error:
+        except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, LookupError) as error:
             raise Failure(f"{kubeconfig} can't be used: {' '.join(str(error).split())}") from error
         settings.retries = False
         self.server = str(settings.host)

@@ -27,7 +27,7 @@ from gpugrant_gate.life.documents import Broken
 from gpugrant_operator import gateclient, kubeclient
 from gpugrant_operator.cli import console
 from gpugrant_operator.cli.console import Failure, NotReady
-from gpugrant_operator.supervisor import health, locks, parts, processes, stop
+from gpugrant_operator.supervisor import health, keeper, locks, parts, processes, stop
 from gpugrant_operator.supervisor import main as supervisor
 from gpugrant_operator.supervisor.health import Health
 from gpugrant_operator.supervisor.processes import Process
@@ -107,7 +107,7 @@ def status(root: Path, *, as_json: bool) -> None:
     gate = _gate_status(layout)
     machine = asyncio.run(_own_machine(layout, gate))
     if as_json:
-        click.echo(json.dumps(_document(rows, machine, gate), indent=2))
+        click.echo(json.dumps(document(rows, machine, gate), indent=2))
     else:
         _print(rows, machine, gate)
     sys.exit(0 if all(row.ok for row in rows) else 1)
@@ -151,7 +151,8 @@ def _gate_status(layout: Layout) -> GateStatus | None:
         return None
 
 
-def _document(rows: tuple[PartRow, ...], machine: GpuMachine | None, gate: GateStatus | None) -> dict[str, Any]:
+def document(rows: tuple[PartRow, ...], machine: GpuMachine | None, gate: GateStatus | None) -> dict[str, Any]:
+    """`gpugrant status -o json`; `machine` and `gate` are null where nobody answers."""
     ready = None if machine is None else conditions.find(machine.status.conditions, conditions.READY)
     return {
         "parts": [row.to_json() for row in rows],
@@ -226,6 +227,7 @@ def _version() -> str:
 
 def _start_detached(layout: Layout, hardware: Path) -> None:
     log = layout.logs / "supervisor.log"
+    keeper.put_aside(log)
     argv = (sys.executable, "-P", "-m", parts.MODULE, "up", "--root", str(layout.root), "--hardware", str(hardware))
     child = processes.launch(argv, environ=os.environ, log=log)
     with Process(child.pid, child) as process:

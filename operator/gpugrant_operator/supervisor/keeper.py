@@ -89,7 +89,7 @@ class Keeper:
                 return await self._start()
 
     async def _start(self) -> Process:
-        await asyncio.to_thread(_put_aside, self._log_file)
+        await asyncio.to_thread(put_aside, self._log_file)
         self.child = processes.launch(self.part.argv, environ=self._environ, log=self._log_file)
         self._log.info(plan.told(Start()), pid=self.child.pid)
         return Process(self.child.pid, self.child)
@@ -158,7 +158,8 @@ def _started_as(part: Part) -> int | None:
     return next(processes.of(part.signature), None)
 
 
-def _put_aside(log: Path) -> None:
+def put_aside(log: Path) -> None:
+    """Renames a log that has grown too long, so that a part that keeps failing can't fill the disk."""
     try:
         if log.stat().st_size > LOG_MAX:
             log.replace(log.with_name(f"{log.name}.1"))

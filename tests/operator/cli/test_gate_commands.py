@@ -1,0 +1,123 @@
+"""`gpugrant gate` with fixed grants and `gpugrant gate explain`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import rig
+import stand_in_daemon
+from gpugrant_operator import repos
+from gpugrant_operator.cli.gpugrant import cli
+from gpugrant_operator.supervisor import processes
+
+ALL = "nvidia.com/gpu=all"
+HEAD = "POST /v1.45/containers/create HTTP/1.1\nHost: d\nContent-Type: application/json\nContent-Length: "
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    made = rig.short_folder()
+    yield made
+    shutil.rmtree(made)
+
+
+def request(host_config: str) -> str:
+    body = f'{{"Image": "ubuntu:24.04", "HostConfig": {host_config}}}'
+    return f"{HEAD}{len(body)}\n\n{body}"
+
+
+def explain(root: Path, text: str, *words: str) -> Result:
+    return CliRunner().invoke(cli, ["gate", "explain", "--root", str(root), *words, "-"], input=text)
+
+
+DEVICE = f'{{"DeviceRequests": [{{"Driver": "cdi", "DeviceIDs": ["{ALL}"]}}]}}'
+
+
+@pytest.mark.req("R5")
+def test_a_granted_device_is_admitted_and_an_ungranted_one_refused(root: Path) -> None:
+    admitted = explain(root, request(DEVICE), "--repo", "gpu-a", "--grant", ALL)
+    assert (admitted.exit_code, "verdict: admitted" in admitted.stdout) == (0, True), admitted.output
+    refused = explain(root, request(DEVICE), "--repo", "gpu-a")
+    assert refused.exit_code == 1
+    assert f"repo gpu-a has no grant for {ALL}" in refused.stdout
+
+
+@pytest.mark.req("R45")
+def test_privileged_is_refused_whatever_is_granted(root: Path) -> None:
+    refused = explain(root, request('{"Privileged": true}'), "--grant", ALL)
+    assert (refused.exit_code, "verdict: refused" in refused.stdout) == (1, True)
+
+
+def test_a_policy_is_a_file_as_in_repos_d(root: Path) -> None:
+    policy = root / "p.yaml"
+    policy.write_text("name: from-file\nupstream: /d.sock\n")
+    refused = explain(root, request(DEVICE), "--policy", str(policy))
+    assert "repo from-file has no grant" in refused.stdout
+    policy.write_text("name: from-file\nupstraem: /d.sock\n")
+    broken = explain(root, request(DEVICE), "--policy", str(policy))
+    assert (broken.exit_code, broken.stdout) == (1, "")
+    assert f'{policy}:2: the key "upstraem" is not known' in broken.stderr
+    missing = explain(root, request(DEVICE), "--policy", str(root / "none"))
+    assert (missing.exit_code, "can't be read" in missing.stderr) == (1, True)
+
+
+def test_a_file_that_is_no_request_is_refused_in_words(root: Path) -> None:
+    refused = explain(root, "nonsense")
+    assert (refused.exit_code, "verdict: refused" in refused.stdout) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        pytest.param(["--listen", "/l"], "give --upstream, --repo too", id="half of a trial"),
+        pytest.param(["--grant", ALL], "give --listen, --upstream, --repo too", id="a grant for no repo"),
+        pytest.param(
+            ["--listen", "/l", "--upstream", "/u", "--repo", "../x"], "is not a repo name", id="a name that is a path"
+        ),
+        pytest.param(
+            ["--listen", "/l", "--upstream", "/u", "--repo", "x", "--grant", "gpu0"],
+            "is not a CDI device name",
+            id="a grant of no device",
+        ),
+        pytest.param(
+            ["--repo", "x", "explain", "-"], "give --listen, --upstream too", id="options before the subcommand"
+        ),
+        pytest.param(
+            ["--listen", "/l", "--upstream", "/u", "--repo", "x", "explain", "-"],
+            'give the options after "explain"',
+            id="a whole trial before the subcommand",
+        ),
+    ],
+)
+def test_wrong_usage(words: list[str], message: str) -> None:
+    done = CliRunner().invoke(cli, ["gate", *words])
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_a_socket_path_that_is_too_long_is_a_sentence() -> None:
+    words = ["gate", "--listen", "/" + "l" * 107, "--upstream", "/u", "--repo", "x"]
+    done = CliRunner().invoke(cli, words)
+    assert (done.exit_code, "the kernel takes 107" in done.stderr) == (1, True)
+
+
+@pytest.mark.real
+def test_one_repos_gate_serves_until_it_is_told_to_end(root: Path) -> None:
+    listen = root / "l.sock"
+    with stand_in_daemon.serving(root / "d.sock", root / "etc/cdi") as daemon:
+        command = [sys.executable, "-m", "gpugrant_operator.cli.gpugrant", "gate", "--root", root, "--repo", "trial"]
+        words = ["--listen", listen, "--upstream", daemon.socket, "--grant", ALL]
+        with subprocess.Popen([*command, *words], stderr=subprocess.DEVNULL, env=dict(os.environ)) as gate:
+            try:
+                assert processes.until(lambda: repos.accepts(listen), 30) == gate.pid
+            finally:
+                gate.terminate()
+        assert gate.returncode == 0
