@@ -57,8 +57,8 @@ _INSPECTED_HOST: dict[str, Any] = {
     **_HOST, "LogConfig": {"Type": "json-file", "Config": {}}, "CgroupnsMode": "host", "IpcMode": "private",
     "ShmSize": 67108864, "Runtime": "runc", "MemorySwappiness": None, "PidsLimit": None,
     "MaskedPaths": ["/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys",
-                    "/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
-                    "/sys/devices/virtual/powercap"],
+                    "/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi",
+                    "/sys/firmware", "/sys/devices/virtual/powercap"],
     "ReadonlyPaths": ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"],
 }  # fmt: skip
 
