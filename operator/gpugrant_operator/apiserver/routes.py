@@ -224,6 +224,8 @@ class Routes:
             by_method = {"GET": self._get, "PUT": self._put, "PATCH": self._patch}
         elif target.name is not None:
             by_method = {"GET": self._get, "PUT": self._put, "PATCH": self._patch, "DELETE": self._delete}
+        elif target.namespace is None:
+            by_method = {"GET": self._list}  # writes are of one namespace
         else:
             by_method = {"GET": self._list, "POST": self._post, "DELETE": self._delete_collection}
         handler = by_method.get("GET" if request.method == "HEAD" else request.method)
@@ -359,19 +361,10 @@ class Routes:
 
     async def _post(self, request: web.Request, target: Target) -> web.StreamResponse:
         shape, decoded = http.shape(request), await self._body(request)
-        namespace = self._write_namespace(target, decoded.value)
         written = await self.registry.create(
-            target.resource, namespace, decoded.value, http.options(request.query), decoded.duplicates
+            target.resource, target.place, decoded.value, http.options(request.query), decoded.duplicates
         )
         return self._written(target.resource, written, shape)
-
-    def _write_namespace(self, target: Target, body: Json) -> str:
-        """kubectl always names the namespace in the URL; another client may leave it to the object."""
-        if target.namespace is not None:
-            return target.namespace
-        metadata = body.get("metadata") if isinstance(body, dict) else None
-        named = metadata.get("namespace") if isinstance(metadata, dict) else None
-        return named if isinstance(named, str) and named else "default"
 
     async def _put(self, request: web.Request, target: Target) -> web.StreamResponse:
         shape, decoded = http.shape(request), await self._body(request)

@@ -53,14 +53,21 @@ class ManifestSync:
     async def follow(self, stop: asyncio.Event) -> None:
         """Takes changes as the kernel tells them, until stopped."""
         while not stop.is_set():
-            self._ensure_root()
+            if not (self.root / manifests.OBJECTS).is_dir():
+                await self.scan()
+            self.look_again()  # for what changed before the kernel was asked to tell
             watched = watchfiles.awatch(
                 self.root, watch_filter=_relevant, debounce=100, step=20, stop_event=stop, recursive=True
             )
-            async for found in watched:
-                await self.take_paths(Path(path) for _, path in found)
-                if not self.root.is_dir():
-                    break
+            try:
+                async for found in watched:
+                    await self.take_paths(Path(path) for _, path in found)
+                    if not self.root.is_dir():
+                        break
+            except (OSError, RuntimeError) as error:
+                # For example no more inotify watches: then the rescan alone finds changes.
+                log.warning("manifests can't be watched", error=str(error))
+                await asyncio.sleep(self.registry.settings.rescan_interval)
 
     async def rescan(self, interval: float) -> None:
         """Looks at every file now and then, for what the kernel did not tell and for what had to wait."""
@@ -84,8 +91,7 @@ class ManifestSync:
     async def scan(self) -> None:
         """One look at the whole folder."""
         async with self._lock:
-            if self._ensure_root():
-                await asyncio.to_thread(self._restore)
+            await self._ensure_root()
             catalog = self.registry.store.catalog
             found = await asyncio.to_thread(lambda: list(manifests.scan(self.root, catalog)))
             found.sort(key=lambda item: item.resource is not None and item.resource.id != NAMESPACES.id)
@@ -114,18 +120,15 @@ class ManifestSync:
                     if item.key is not None and item.key in self.registry.store.known_files():
                         await self._take_absence(item.key)
 
-    def _ensure_root(self) -> bool:
-        """True: the folder of the objects was missing although the store has objects for it."""
-        folder = self.root / manifests.OBJECTS
-        if folder.is_dir():
-            return False
-        self.registry.settings.disk.make_dir(folder)
-        return bool(self.registry.store.known_files())
-
-    def _restore(self) -> None:
+    async def _ensure_root(self) -> None:
         """A folder that vanished as a whole is an accident (a mount, a wrong rm), not a wish to delete everything."""
-        log.error("manifests folder was missing: its files are written again", folder=str(self.root))
-        self.registry.store.write_manifests()
+        folder, store = self.root / manifests.OBJECTS, self.registry.store
+        if folder.is_dir():
+            return
+        if lost := list(store.known_files()):
+            log.error("manifests folder was missing: its files are written again", folder=str(folder), files=len(lost))
+            await store.restore(lost)
+        self.registry.settings.disk.make_dir(folder)
 
     # --- one file ---------------------------------------------------------------------------------------------
 
@@ -228,7 +231,7 @@ class ManifestSync:
             if error.code == 404 or error.reason == "Conflict":
                 return
             log.warning("manifest written again", file=str(path), reason=error.message)
-            await asyncio.to_thread(self.registry.store.write_manifests, [key])
+            await self.registry.store.restore([key])
         else:
             log.info("object deleted with its manifest", resource=resource.id, namespace=key[1], name=key[2])
 

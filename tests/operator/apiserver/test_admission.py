@@ -49,7 +49,7 @@ async def gate(path: Path, machine: str, *devices: str, delay: float = 0.0) -> A
 
     app = web.Application()
     app.add_routes([web.get("/v1/status", status), web.get("/v1/devices", names)])
-    runner = web.AppRunner(app, shutdown_timeout=0)
+    runner = web.AppRunner(app, shutdown_timeout=0, handler_cancellation=True)
     await runner.setup()
     path.parent.mkdir(parents=True, exist_ok=True)
     await web.UnixSite(runner, str(path)).start()

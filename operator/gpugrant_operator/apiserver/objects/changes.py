@@ -305,6 +305,7 @@ def _metadata_causes(resource: Resource, metadata: Mapping[str, Json]) -> tuple[
     causes.extend(_map_causes("metadata.labels", metadata.get("labels"), labels=True))
     causes.extend(_map_causes("metadata.annotations", metadata.get("annotations"), labels=False))
     causes.extend(_finalizer_causes(metadata.get("finalizers")))
+    causes.extend(_owner_causes(metadata.get("ownerReferences")))
     return tuple(causes)
 
 
@@ -352,6 +353,18 @@ def _finalizer_causes(value: Json) -> list[Cause]:
     if not isinstance(value, list) or not all(isinstance(item, str) and _sound_key(item) for item in value):
         return [invalid_value("metadata.finalizers", '"…"', "must be a list of qualified names")]
     return []
+
+
+def _owner_causes(value: Json) -> list[Cause]:
+    if value is None:
+        return []
+    texts = ("apiVersion", "kind", "name", "uid")
+    sound = isinstance(value, list) and all(
+        isinstance(owner, dict) and all(isinstance(owner.get(key), str) and owner[key] for key in texts)
+        for owner in value
+    )
+    wanted = "must be a list of objects with apiVersion, kind, name and uid"
+    return [] if sound else [invalid_value("metadata.ownerReferences", '"…"', wanted)]
 
 
 def _require_text(resource: Resource, field: str, value: Json, metadata: Mapping[str, Json]) -> None:

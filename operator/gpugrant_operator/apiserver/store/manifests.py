@@ -69,11 +69,16 @@ def desired(obj: Mapping[str, Json]) -> Obj:
 
 
 def combined(manifest: Mapping[str, Json], held: Mapping[str, Json] | None) -> Obj:
-    """The object that a changed file asks for: the file's part, and what it can't say from the stored object."""
+    """The object that a changed file asks for: the file's part, and what it can't say from the stored object.
+
+    A copy of `kubectl get -o yaml` is welcome: what the server owns in it is passed over.
+    """
     given = manifest.get("metadata") or {}
     metadata: Obj = {key: given[key] for key in ("name", "namespace", "labels") if given.get(key)}
     annotations = {**(given.get("annotations") or {})}
-    if held is not None:
+    if held is None:
+        metadata.update({key: given[key] for key in ("finalizers", "ownerReferences") if given.get(key)})
+    else:
         annotations = {**tool_annotations(held), **annotations}
         for key in ("finalizers", "ownerReferences"):
             if held["metadata"].get(key):

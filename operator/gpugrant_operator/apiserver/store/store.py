@@ -27,8 +27,8 @@ from gpugrant_operator.apiserver.store import manifests
 from gpugrant_operator.apiserver.store.disk import Disk, read_regular
 from gpugrant_operator.apiserver.store.journal import Contents, Journal, Key, Record, StoreFailed
 
-EVENT_LOG = 10_000
-"""Changes that a watch can resume over; with 2,000 grants some minutes of the busiest traffic."""
+EVENT_LOG = 5_000
+"""Changes that a watch can resume over; more than two of every grant of the largest machine."""
 
 MAX_BATCH = 500
 """Changes made durable together."""
@@ -109,7 +109,8 @@ class Store:
         self.events: deque[Event] = deque(maxlen=EVENT_LOG)
         self.version = self.oldest = 0
         """The resourceVersion of the last committed change, and the one behind which all changes are in `events`."""
-        self._contents: Contents | None = None
+        self.store_id = self.created = ""
+        """The store's own id and the time of its making (RFC 3339)."""
         self._next = 0
         self._fatal = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
@@ -118,7 +119,7 @@ class Store:
 
     def load(self, contents: Contents) -> None:
         """Takes what the journal holds; finishes the manifests of the last batch before a crash."""
-        self._contents = contents
+        self.store_id, self.created = contents.store_id, contents.created
         self._next = self.version = self.oldest = max(contents.version, int(STATIC_VERSION))
         for key, record in contents.records.items():
             if record.obj is None or key[0] not in self._objects:
@@ -142,20 +143,6 @@ class Store:
         else:
             self._disk.make_dir(path.parent)
             self._disk.replace(path, manifests.dump(manifests.desired(record.obj)))
-
-    @property
-    def store_id(self) -> str:
-        return self._loaded.store_id
-
-    @property
-    def created(self) -> str:
-        return self._loaded.created
-
-    @property
-    def _loaded(self) -> Contents:
-        if self._contents is None:
-            raise RuntimeError("the store is not loaded")
-        return self._contents
 
     @property
     def size(self) -> int:
@@ -218,15 +205,25 @@ class Store:
         """A file whose bytes differ and whose meaning does not."""
         self._files[key] = file
 
-    def write_manifests(self, keys: Sequence[Key] | None = None) -> None:
-        """Writes the manifests of these (None: all) committed objects again, where none lie. Raises OSError."""
-        for key in list(self._files) if keys is None else keys:
-            stored, path = self._objects[key[0]].get((key[1], key[2])), self._path(key)
-            if stored is not None and path is not None and not path.exists():
-                self._disk.make_dir(path.parent)
-                data = manifests.dump(manifests.desired(stored.obj))
-                self._disk.replace(path, data)
-                self._files[key] = manifests.digest(data)
+    async def restore(self, keys: Sequence[Key]) -> None:
+        """Writes the manifests of these committed objects again where none lie, and sees to it until it is done."""
+        for key in keys:
+            stored, resource = self._objects[key[0]].get((key[1], key[2])), self.catalog.by_id(key[0])
+            if stored is None or resource is None or not resource.desired or key in self._pending:
+                continue
+            file = manifests.digest(manifests.dump(manifests.desired(stored.obj)))
+            version = int(stored.obj["metadata"]["resourceVersion"])
+            # Said in the journal first: an absent file would else count as deleted by hand after a crash.
+            self.late[key] = Record(key, stored.obj, version, file, None, writes=True)
+            self._files[key] = file
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._persist_restored)
+
+    def _persist_restored(self) -> None:
+        try:
+            self._journal.append([], unfinished=list(self.late.values()))
+        except StoreFailed as error:
+            log.error("store failed", error=str(error), fatal=error.fatal)
+        self._persist_late()
 
     # --- watching ---------------------------------------------------------------------------------------------
 
