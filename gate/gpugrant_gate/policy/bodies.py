@@ -77,7 +77,7 @@ def must_be_zero(rule: str, reason: str) -> Kind:
 
 
 def obsolete(value: Any, path: str, reading: Reading) -> Any:
-    """A field of old clients that no supported daemon reads: left out whatever it says."""
+    """A field that no supported daemon reads: left out whatever it says."""
     return DROP
 
 

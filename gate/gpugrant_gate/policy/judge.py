@@ -91,8 +91,7 @@ def _read(routed: Routed, body: bytes | None, facts: Facts, repo: RepoView) -> A
     shape = row.shape if row is not None else None
     try:
         if shape is None:
-            if routed.body is not Body.STREAM and (body or b"").strip() not in _EMPTY:
-                raise BodyRefused("this request takes no body", rule="body.unwanted")
+            _leave_out(routed, (body or b"").strip())
             return Asked(routed, {}, (), facts, repo)
         if not body and row is not None and row.may_be_empty:
             return Asked(routed, {}, (), facts, repo)
@@ -100,6 +99,14 @@ def _read(routed: Routed, body: bytes | None, facts: Facts, repo: RepoView) -> A
     except BodyRefused as error:
         return refuse(error.status, error.rule, str(error), routed.route)
     return Asked(routed, value, faults, facts, repo)
+
+
+def _leave_out(routed: Routed, body: bytes) -> None:
+    """Nothing of this body goes on; it may be empty or, where the route is echoed, repeat the query."""
+    if routed.body is Body.STREAM or body in _EMPTY:
+        return
+    if routed.body is Body.NONE or type(strictjson.decode(body)) is not dict:
+        raise BodyRefused("this request takes no body", rule="body.unwanted")
 
 
 # what goes on
@@ -306,7 +313,8 @@ def _restart(asked: Asked) -> Decision:
         return _refused(asked, (Violation("start.auto-remove", message),))
     routed = asked.routed
     stop = replace(routed, route="container.stop", segments=("containers", id_, "stop"))
-    start = replace(routed, route="container.start", segments=("containers", id_, "start"), query=())
+    path = ("containers", id_, "start")
+    start = replace(routed, route="container.start", segments=path, query=(), body=Body.NONE)
     return Admission("container.restart", _outgoing(replace(asked, routed=stop)), devices=held.names, then=start)
 
 

@@ -41,6 +41,8 @@ class Route:
     """`judge` has a function of this id; otherwise the request passes as it was routed."""
     when: str = ""
     """A query key that must be there for this row to count."""
+    echoed: bool = False
+    """Clients may say the query again as a JSON body (dockerode does): it is read and left out."""
     parts: tuple[str, ...] = field(init=False, default=())
     keys: dict[str, Key] = field(init=False, default_factory=dict)
 
@@ -50,7 +52,7 @@ class Route:
         object.__setattr__(self, "keys", {key.name: key for key in keys})
 
 
-JUDGED, STREAM, NONE = Body.JUDGED, Body.STREAM, Body.NONE
+JUDGED, STREAM = Body.JUDGED, Body.STREAM
 HIJACK = Exchange.HIJACK
 
 _BUILD = (
@@ -59,7 +61,7 @@ _BUILD = (
     "memory memswap cpushares cpusetcpus cpusetmems cpuperiod cpuquota shmsize"
 )
 _LOGS = "stdout? stderr? since until timestamps? follow? tail details?"
-_ATTACH = "stream? stdin? stdout? stderr? logs? detachKeys"
+_ATTACH = "stream? stdin? stdout? stderr? logs? detachKeys hijack?"
 
 ROUTES: tuple[Route, ...] = (
     # system
@@ -71,9 +73,9 @@ ROUTES: tuple[Route, ...] = (
     Route("system.df", "GET", "/system/df", "type* verbose?"),
     Route("system.auth", "POST", "/auth", body=JUDGED, judged=True),
     # containers
-    Route("container.list", "GET", "/containers/json", "all? limit size? filters since before"),
+    Route("container.list", "GET", "/containers/json", "all? limit size? filters since before trunc_cmd?"),
     Route("container.create", "POST", "/containers/create", "name platform", JUDGED, judged=True),
-    Route("container.prune", "POST", "/containers/prune", "filters"),
+    Route("container.prune", "POST", "/containers/prune", "filters", body=JUDGED, echoed=True),
     Route("container.inspect", "GET", "/containers/{c}/json", "size?"),
     Route("container.top", "GET", "/containers/{c}/top", "ps_args"),
     Route("container.logs", "GET", "/containers/{c}/logs", _LOGS),
@@ -85,23 +87,23 @@ ROUTES: tuple[Route, ...] = (
     Route("container.archive.put", "PUT", "/containers/{c}/archive", "path noOverwriteDirNonDir? copyUIDGID?", STREAM,
           judged=True),
     Route("container.start", "POST", "/containers/{c}/start", "detachKeys", judged=True),
-    Route("container.restart", "POST", "/containers/{c}/restart", "t signal", judged=True),
-    Route("container.stop", "POST", "/containers/{c}/stop", "t signal"),
-    Route("container.kill", "POST", "/containers/{c}/kill", "signal"),
+    Route("container.restart", "POST", "/containers/{c}/restart", "t signal", judged=True, body=JUDGED, echoed=True),
+    Route("container.stop", "POST", "/containers/{c}/stop", "t signal", body=JUDGED, echoed=True),
+    Route("container.kill", "POST", "/containers/{c}/kill", "signal", body=JUDGED, echoed=True),
     Route("container.pause", "POST", "/containers/{c}/pause"),
     Route("container.unpause", "POST", "/containers/{c}/unpause", judged=True),
-    Route("container.wait", "POST", "/containers/{c}/wait", "condition"),
-    Route("container.resize", "POST", "/containers/{c}/resize", "h w"),
-    Route("container.rename", "POST", "/containers/{c}/rename", "name"),
+    Route("container.wait", "POST", "/containers/{c}/wait", "condition", body=JUDGED, echoed=True),
+    Route("container.resize", "POST", "/containers/{c}/resize", "h w", body=JUDGED, echoed=True),
+    Route("container.rename", "POST", "/containers/{c}/rename", "name", body=JUDGED, echoed=True),
     Route("container.update", "POST", "/containers/{c}/update", body=JUDGED, judged=True),
-    Route("container.attach", "POST", "/containers/{c}/attach", _ATTACH, exchange=HIJACK),
+    Route("container.attach", "POST", "/containers/{c}/attach", _ATTACH, exchange=HIJACK, body=JUDGED, echoed=True),
     Route("container.remove", "DELETE", "/containers/{c}", "v? link? force?"),
     Route("exec.create", "POST", "/containers/{c}/exec", body=JUDGED, judged=True),
     Route("exec.start", "POST", "/exec/{e}/start", body=JUDGED, exchange=HIJACK, judged=True),
-    Route("exec.resize", "POST", "/exec/{e}/resize", "h w"),
+    Route("exec.resize", "POST", "/exec/{e}/resize", "h w", body=JUDGED, echoed=True),
     Route("exec.inspect", "GET", "/exec/{e}/json"),
     # images
-    Route("image.list", "GET", "/images/json", "all? filters filter digests? shared-size? manifests? identity?"),
+    Route("image.list", "GET", "/images/json", "all? filters filter only_ids? digests? shared-size? manifests?"),
     Route("image.search", "GET", "/images/search", "term limit filters"),
     Route("image.save", "GET", "/images/get", "names* platform*"),
     Route("image.save", "GET", "/images/{i}/get", "platform*"),
@@ -111,10 +113,10 @@ ROUTES: tuple[Route, ...] = (
     Route("image.load", "POST", "/images/load", "quiet? platform*", STREAM),
     Route("image.import", "POST", "/images/create", "fromSrc repo tag message changes* platform", STREAM, judged=True,
           when="fromSrc"),
-    Route("image.pull", "POST", "/images/create", "fromImage repo tag platform"),
-    Route("image.push", "POST", "/images/{i}/push", "tag platform"),
-    Route("image.tag", "POST", "/images/{i}/tag", "repo tag"),
-    Route("image.prune", "POST", "/images/prune", "filters"),
+    Route("image.pull", "POST", "/images/create", "fromImage repo tag platform", body=JUDGED, echoed=True),
+    Route("image.push", "POST", "/images/{i}/push", "tag platform", body=JUDGED, echoed=True),
+    Route("image.tag", "POST", "/images/{i}/tag", "repo tag", body=JUDGED, echoed=True),
+    Route("image.prune", "POST", "/images/prune", "filters", body=JUDGED, echoed=True),
     Route("image.remove", "DELETE", "/images/{i}", "force? noprune? platforms*"),
     Route("image.distribution", "GET", "/distribution/{i}/json"),
     Route("image.commit", "POST", "/commit", "container repo tag comment author pause? changes*", JUDGED, judged=True),
@@ -126,13 +128,13 @@ ROUTES: tuple[Route, ...] = (
     # volumes
     Route("volume.list", "GET", "/volumes", "filters"),
     Route("volume.create", "POST", "/volumes/create", body=JUDGED, judged=True),
-    Route("volume.prune", "POST", "/volumes/prune", "filters"),
+    Route("volume.prune", "POST", "/volumes/prune", "filters", body=JUDGED, echoed=True),
     Route("volume.inspect", "GET", "/volumes/{v}"),
     Route("volume.remove", "DELETE", "/volumes/{v}", "force?"),
     # networks
     Route("network.list", "GET", "/networks", "filters"),
     Route("network.create", "POST", "/networks/create", body=JUDGED, judged=True),
-    Route("network.prune", "POST", "/networks/prune", "filters"),
+    Route("network.prune", "POST", "/networks/prune", "filters", body=JUDGED, echoed=True),
     Route("network.inspect", "GET", "/networks/{n}", "verbose? scope"),
     Route("network.remove", "DELETE", "/networks/{n}"),
     Route("network.connect", "POST", "/networks/{n}/connect", body=JUDGED, judged=True),
@@ -161,6 +163,8 @@ _HEADERS = frozenset(
     {"accept", "user-agent", "x-registry-auth", "x-registry-config", "traceparent", "tracestate", "baggage",
      "if-none-match"}
 )  # fmt: skip
+_CLIENTS_OWN = ("authconfig", "abortSignal")
+"""Options of dockerode itself, which it puts into query and body."""
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 """A body of these kinds outvotes the query in the daemon's FormValue."""
 _TAR_TYPES = frozenset(
@@ -243,7 +247,8 @@ def _routed(row: Route, head: Head, asked: Target) -> Routed | Refusal:
     for check in checks:
         if (refusal := check()) is not None:
             return refusal
-    query = tuple((key, _flag(value) if row.keys[key].flag else value) for key, value in asked.query)
+    known = [(row.keys[key], value) for key, value in asked.query if key in row.keys]
+    query = tuple((key.name, _flag(value) if key.flag else value) for key, value in known)
     headers = tuple((name, value) for name, value in head.headers if _goes_on(name))
     return Routed(row.id, row.method, asked.version, asked.segments, query, headers, row.body, row.exchange)
 
@@ -265,12 +270,19 @@ def _bad_query(row: Route, query: tuple[tuple[str, str], ...]) -> Refusal | None
         if row.id == "container.start" and name in ("checkpoint", "checkpoint-dir"):
             reason = "starting from a checkpoint is refused: what is restored from one was not judged"
             return refuse(403, "hw.checkpoints", reason, row.id)
+        if key is None and _is_field(row, name):
+            continue
         if key is None:
             return refuse(403, "http.query", f"the gate knows no query key {quoted(name)} of {row.id}", row.id)
         if name in seen and not key.repeats:
             return refuse(400, "http.query", f"the query key {quoted(name)} is there twice", row.id)
         seen.add(name)
     return None
+
+
+def _is_field(row: Route, name: str) -> bool:
+    """A field of the body that a client says in the query as well (dockerode): no daemon reads it there, nor do we."""
+    return row.body is Body.JUDGED and (name[:1].isupper() or name in _CLIENTS_OWN)
 
 
 def _bad_headers(row: Route, head: Head) -> Refusal | None:

@@ -95,14 +95,18 @@ HOST_CONFIG: dict[str, Kind] = {
     "Capabilities": must_be_zero("host.capabilities", "capabilities are named with CapAdd and CapDrop"),
 }  # fmt: skip
 
+_QUERY_OF_CREATE = ("name", "platform", "authconfig", "abortSignal")
+"""What dockerode says in the body as well; daemons read it in the query alone."""
 CREATE = struct(
     {
         **CONFIG,
+        **dict.fromkeys(_QUERY_OF_CREATE, obsolete),
         "HostConfig": struct(HOST_CONFIG),
         "NetworkingConfig": struct({"EndpointsConfig": mapping(ENDPOINT, word)}),
     }
 )
-COMMIT = struct(CONFIG)
+_QUERY_OF_COMMIT = ("container", "repo", "tag", "comment", "author", "pause", "changes")
+COMMIT = struct({**CONFIG, **dict.fromkeys(_QUERY_OF_COMMIT, obsolete)})
 UPDATE = struct({**RESOURCES, "RestartPolicy": RESTART_POLICY})
 INSPECTED_HOST = struct(HOST_CONFIG)
 
@@ -111,7 +115,8 @@ EXEC_CREATE = struct(
      "AttachStderr": flag, "AttachStdout": flag, "Detach": flag, "DetachKeys": word, "Env": seq(text),
      "WorkingDir": word, "Cmd": words, "Container": obsolete}
 )  # fmt: skip
-EXEC_START = struct({"Detach": flag, "Tty": flag, "ConsoleSize": seq(integer)})
+EXEC_START = struct({"Detach": flag, "Tty": flag, "ConsoleSize": seq(integer), "hijack": obsolete, "stdin": obsolete})
+"""hijack and stdin: dockerode's own, for its side of the pipe."""
 
 VOLUME_CREATE = struct(
     {"Name": word, "Driver": word, "DriverOpts": mapping(text), "Labels": mapping(text), "ClusterVolumeSpec": zero}

@@ -72,6 +72,42 @@ def test_a_message_never_quotes_environment_or_command() -> None:
     assert "s3cret" not in said(create(VIEW, body))
 
 
+# dockerode: what it says in the query, it says in the body as well
+
+ECHOES = {
+    "stop": ("/containers/web/stop?t=5", {"t": 5}),
+    "kill": ("/containers/web/kill?signal=INT", {"signal": "INT"}),
+    "wait": ("/containers/web/wait?condition=removed", {"condition": "removed"}),
+    "resize": ("/containers/web/resize?h=10&w=20", {"h": 10, "w": 20}),
+    "attach": ("/containers/web/attach?stream=true&stdin=true&hijack=true", {"stream": True, "hijack": True}),
+    "pull": ("/images/create?fromImage=x&tag=1", {"fromImage": "x", "tag": "1"}),
+    "tag": ("/images/x/tag?repo=y", {"repo": "y"}),
+}
+
+
+@pytest.mark.parametrize(("target", "body"), ECHOES.values(), ids=ECHOES.keys())
+def test_a_body_that_repeats_the_query_is_left_out(target: str, body: dict[str, Any]) -> None:
+    decision = ask("POST", target, VIEW, body)
+    assert isinstance(decision, Admission)
+    assert (decision.outgoing.body, decision.outgoing.headers) == (b"", ())
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"1", b'{"a":1,"a":2}', b"x"])
+def test_a_body_that_repeats_nothing_is_malformed(raw: bytes) -> None:
+    decision = ask("POST", "/containers/web/stop?t=5", VIEW, raw)
+    assert isinstance(decision, Refusal)
+    assert decision.status == 400
+
+
+def test_a_create_whose_fields_are_in_the_query_too_is_judged_by_its_body() -> None:
+    body = {"name": "c", "Image": "x", "HostConfig": {"AutoRemove": True}}
+    target = "/containers/create?name=c&Image=x&HostConfig=%7B%22Privileged%22%3Atrue%7D"
+    decision = ask("POST", target, VIEW, body)
+    assert sent(decision) == {"Image": "x", "HostConfig": {"AutoRemove": True, "Runtime": "runc"}}
+    assert isinstance(decision, Admission)
+    assert decision.outgoing.target == "/v1.45/containers/create?name=c"
+
+
 # builds
 
 CLASSIC = (

@@ -222,6 +222,14 @@ def test_a_start_with_a_body_is_refused(body: bytes) -> None:
 # restart
 
 
+def test_a_restart_that_says_its_query_twice_starts_without_a_body() -> None:
+    find = knows({ContainerFact("web"): inspected()})
+    decision = ask("POST", "/containers/web/restart?t=5", HELD, {"t": 5}, find=find)
+    assert isinstance(decision, Admission)
+    assert decision.then is not None
+    assert (decision.outgoing.body, decision.then.body) == (b"", Body.NONE)
+
+
 def restart(view: RepoView, found: Any) -> Decision:
     return ask("POST", "/v1.45/containers/web/restart?t=5&signal=INT", view, find=knows({ContainerFact("web"): found}))
 
