@@ -7,6 +7,7 @@ the gate keeps the fencing of design 4. Both watch over the safety of every writ
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -296,6 +297,10 @@ class Gate:
     exclusive: frozenset[str] = frozenset()
     pushes: list[int] = field(default_factory=list)
     questions: int = 0
+    broken: list[str] = field(default_factory=list)
+    """What a snapshot that was sent over a socket broke."""
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set with every snapshot that is taken."""
 
     async def put_snapshot(self, sent: Snapshot) -> SnapshotAnswer:
         """Also asserts that the ledger was stored before, and that no reserved device has two repos."""
@@ -310,6 +315,7 @@ class Gate:
                 self.retired = (*self.retired, self.held.machine_uid)
             self.held = sent
             self.pushes.append(sent.epoch)
+            self.moved.set()
             return SnapshotAnswer(
                 epoch=sent.epoch, applied_at=self.clock.now(), repos=self._repos(), pending=tuple(self.pending)
             )
@@ -384,6 +390,9 @@ async def served(gate: Gate, socket: Path) -> AsyncIterator[None]:
             return web.json_response((await gate.put_snapshot(sent)).to_json())
         except GateError as error:
             return _error(409, error.reason, error.message)
+        except AssertionError as error:
+            gate.broken.append(str(error))
+            return _error(500, "Broken", str(error))
 
     async def status(request: web.Request) -> web.Response:
         return web.json_response((await gate.status(in_use=request.query.get("inUse") == "1")).to_json())
