@@ -21,7 +21,7 @@ from gpugrant_operator.apiserver.registry import Options, Registry
 from gpugrant_operator.apiserver.store import manifests
 from gpugrant_operator.apiserver.store.disk import read_regular
 from gpugrant_operator.apiserver.store.journal import Key
-from gpugrant_operator.apiserver.store.manifests import BadManifest, Found
+from gpugrant_operator.apiserver.store.manifests import BadManifestError, Found
 
 REMOVAL_DELAY = 0.5
 """Seconds that a file must be gone before its object goes: editors replace a file in two steps."""
@@ -144,7 +144,7 @@ class ManifestSync:
             why = await self._take_object(found, found.resource, found.key)
         except ApiError as error:
             why = error.message
-        except BadManifest as error:
+        except BadManifestError as error:
             why = str(error)
         except OSError as error:
             why = f"the file can't be read: {error.strerror}"

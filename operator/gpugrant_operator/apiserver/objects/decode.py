@@ -30,7 +30,7 @@ class Decoded:
     duplicates: tuple[str, ...] = ()
 
 
-class BadYaml(ValueError):
+class BadYamlError(ValueError):
     """YAML that can't be read; the text says the line."""
 
 
@@ -39,7 +39,7 @@ def body(data: bytes, content_type: str) -> Decoded:
     if content_type in YAML_TYPES:
         try:
             return Decoded(from_yaml(data))
-        except BadYaml as error:
+        except BadYamlError as error:
             raise bad_request(f"the YAML body can't be read: {error}") from error
     if content_type not in JSON_TYPES:
         raise unsupported_media(_media_message(content_type))
@@ -144,25 +144,25 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(f"^(?:{_INTEGE
 
 
 def from_yaml(data: bytes) -> Json:
-    """The one document of the text; None for an empty one. Raises BadYaml with the line."""
+    """The one document of the text; None for an empty one. Raises BadYamlError with the line."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise BadYaml(f"line {line}: the text is not UTF-8") from error
+        raise BadYamlError(f"line {line}: the text is not UTF-8") from error
     try:
         _refuse_aliases(text)
         value = yaml.load(text, Loader=_Loader)  # noqa: S506  # a subclass of CSafeLoader
     except yaml.MarkedYAMLError as error:
-        raise BadYaml(_marked(error)) from error
+        raise BadYamlError(_marked(error)) from error
     except yaml.YAMLError as error:
-        raise BadYaml("a character that YAML does not take") from error
+        raise BadYamlError("a character that YAML does not take") from error
     except (RecursionError, ValueError) as error:
-        raise BadYaml("a value or its nesting is out of range") from error
+        raise BadYamlError("a value or its nesting is out of range") from error
     try:
         _check_tree(value)
     except ApiError as error:
-        raise BadYaml(error.message) from error
+        raise BadYamlError(error.message) from error
     return value
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gpugrant_operator.apiserver.objects.status import Json
 
 
-class BadPath(ValueError):
+class BadPathError(ValueError):
     """The path is outside of the supported part."""
 
 
@@ -68,7 +68,7 @@ _FILTER = re.compile(r"\[\?\(\s*@((?:\.[A-Za-z0-9_-]+)+)\s*==\s*(?:'([^']*)'|\"(
 
 
 def parse(text: str) -> Path:
-    """The compiled path; raises BadPath naming the rest that can't be read."""
+    """The compiled path; raises BadPathError naming the rest that can't be read."""
     rest = text if text.startswith((".", "[")) else f".{text}"
     steps: list[Step] = []
     while rest:
@@ -90,7 +90,7 @@ def _next(rest: str, text: str) -> tuple[Step, int]:
     if found := _FILTER.match(rest):
         wanted = next(value for value in found.groups()[1:] if value is not None)
         return Filter(tuple(found[1].lstrip(".").split(".")), wanted), found.end()
-    raise BadPath(f'the JSONPath "{text}" can\'t be read at "{rest}"')
+    raise BadPathError(f'the JSONPath "{text}" can\'t be read at "{rest}"')
 
 
 def find(path: Path, value: Json) -> Sequence[Json]:

@@ -72,12 +72,12 @@ class Resource:
         return hash(self.id)
 
 
-class BadCrd(ValueError):
+class BadCrdError(ValueError):
     """A CRD manifest that this server can't serve; only a mistake in our own package raises it."""
 
 
 def from_crd(crd: Mapping[str, Json]) -> Resource:
-    """The resource of a CustomResourceDefinition's storage version; raises BadCrd naming the missing field."""
+    """The resource of a CustomResourceDefinition's storage version; raises BadCrdError naming the missing field."""
     try:
         spec, names = crd["spec"], crd["spec"]["names"]
         version = next(entry for entry in spec["versions"] if entry.get("storage"))
@@ -98,9 +98,9 @@ def from_crd(crd: Mapping[str, Json]) -> Resource:
             desired=True,
         )
     except KeyError as error:
-        raise BadCrd(f"the CRD has no field {error}") from error
+        raise BadCrdError(f"the CRD has no field {error}") from error
     except StopIteration as error:
-        raise BadCrd("the CRD has no storage version") from error
+        raise BadCrdError("the CRD has no storage version") from error
 
 
 def _crd_columns(columns: Iterable[Mapping[str, Json]]) -> tuple[Column, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from gpugrant_operator.apiserver.objects.decode import BadYaml, from_yaml
+from gpugrant_operator.apiserver.objects.decode import BadYamlError, from_yaml
 from gpugrant_operator.apiserver.objects.resources import Catalog, Resource
 from gpugrant_operator.apiserver.objects.status import Json, Obj
 from gpugrant_operator.apiserver.store.disk import TEMPORARY
@@ -29,7 +29,7 @@ SERVER_ANNOTATIONS = ("kubectl.kubernetes.io/", "kopf.zalando.org/", "kopf.dev/"
 """Annotations that tools write for themselves: they stay in the journal."""
 
 
-class BadManifest(ValueError):
+class BadManifestError(ValueError):
     """A file that can't be taken as it is; the text is for a person and names the line where there is one."""
 
 
@@ -143,15 +143,15 @@ def locate(root: Path, path: Path, catalog: Catalog) -> Found:
 
 
 def read(data: bytes, resource: Resource, key: Key) -> Obj:
-    """The manifest in these bytes, which must be the object of this place; raises BadManifest."""
+    """The manifest in these bytes, which must be the object of this place; raises BadManifestError."""
     try:
         value = from_yaml(data)
-    except BadYaml as error:
-        raise BadManifest(str(error)) from error
+    except BadYamlError as error:
+        raise BadManifestError(str(error)) from error
     if value is None:
-        raise BadManifest("the file is empty; to delete the object, delete the file or use kubectl delete")
+        raise BadManifestError("the file is empty; to delete the object, delete the file or use kubectl delete")
     if not isinstance(value, dict) or not isinstance(value.get("metadata"), dict):
-        raise BadManifest("the file holds no object with apiVersion, kind and metadata")
+        raise BadManifestError("the file holds no object with apiVersion, kind and metadata")
     _, namespace, name = key
     metadata = value["metadata"]
     for what, said, wanted in (
@@ -161,5 +161,5 @@ def read(data: bytes, resource: Resource, key: Key) -> Obj:
         ("metadata.namespace", metadata.get("namespace") or namespace, namespace),
     ):
         if said != wanted:
-            raise BadManifest(f"{what} is {said!r} and by the place of the file it must be {wanted!r}")
+            raise BadManifestError(f"{what} is {said!r} and by the place of the file it must be {wanted!r}")
     return value
