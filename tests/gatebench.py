@@ -122,7 +122,7 @@ class FakeDaemon:
 
     async def _answer(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         target = head.split(b" ")[1].decode()
-        if target == "/version":
+        if target.endswith("/version"):
             writer.write(reply(json.dumps(self.version).encode()))
         elif target.endswith("/info"):
             writer.write(reply(json.dumps(self.info).encode()))

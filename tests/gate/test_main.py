@@ -1,0 +1,329 @@
+"""A whole gate process: what it enforces after whatever happens to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import stat
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import yaml
+
+import rig
+from gatebench import reply
+from gateprocess import DEVICE, GateProcess, alive, made
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    path = rig.short_folder()
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+async def gate(root: Path) -> AsyncIterator[GateProcess]:
+    process = GateProcess(root)
+    process.prepare()
+    await process.add_repo("a")
+    await process.start()
+    await process.until_served("a")
+    yield process
+    await process.close()
+
+
+@pytest.mark.req("R1", "R4")
+async def test_without_a_snapshot_all_hardware_is_refused_and_the_rest_goes_through(gate: GateProcess) -> None:
+    status, message = await gate.create()
+    assert status == 403
+    assert "has no grant snapshot yet" in message
+    _, health = await gate.control("GET", "/healthz")
+    assert health["ok"]
+    assert "all hardware is refused" in health["message"]
+    assert b"200 OK" in await gate.ask("a", b"GET /version HTTP/1.0\r\n\r\n")
+
+
+@pytest.mark.req("R5", "R6", "R51", "D8")
+async def test_a_snapshot_counts_from_its_answer_on(gate: GateProcess) -> None:
+    status, answer = await gate.put(made(1, DEVICE))
+    assert (status, answer["epoch"], answer["pending"]) == (200, 1, [])
+    assert answer["repos"][0]["name"] == "a"
+    assert (await gate.create())[0] == 201
+    assert (await gate.create(device="nvidia.com/gpu=0"))[0] == 403
+    assert (await gate.put(made(2)))[0] == 200
+    status, message = await gate.create()
+    assert status == 403
+    assert "rdc repo gpu grant a@wsl-gpu --device nvidia.com/gpu=all" in message
+
+
+@pytest.mark.req("R21")
+async def test_says_what_it_enforces(gate: GateProcess) -> None:
+    sent = made(3, DEVICE)
+    await gate.put(sent)
+    _, status = await gate.control("GET", "/v1/status")
+    assert status["grants"] == [{"repo": "a", "device": DEVICE}]
+    assert (status["machine"], status["epoch"], status["digest"]) == ("node-1", 3, sent.digest)
+    assert "inUse" not in status
+    gate.daemons["a"].answers("v1.51", reply(b"[]"))
+    _, status = await gate.control("GET", "/v1/status?inUse=1")
+    assert status["inUse"] == []
+
+
+@pytest.mark.req("R8", "R20")
+async def test_shows_devices_and_inventory_as_they_are_now(gate: GateProcess) -> None:
+    assert await gate.control("GET", "/v1/devices") == (
+        200,
+        {"devices": ["nvidia.com/gpu=0", "nvidia.com/gpu=all"], "problems": []},
+    )
+    (gate.layout.cdi / "nvidia.yaml").write_text("]")
+    _, devices = await gate.control("GET", "/v1/devices")
+    assert devices["devices"] == []
+    assert devices["problems"][0].startswith("nvidia.yaml:1")
+    status, answer = await gate.control("GET", "/v1/inventory")
+    assert (status, answer["reason"]) == (404, "NotFound")
+    gate.layout.inventory.write_text('{"a":  1}')
+    assert await gate.control("GET", "/v1/inventory") == (200, {"a": 1})
+
+
+async def test_fences_off_older_and_other_snapshots(gate: GateProcess) -> None:
+    await gate.put(made(5, DEVICE))
+    cases = {
+        "StaleEpoch": made(4, DEVICE),
+        "EpochReused": made(5),
+        "OtherMachine": made(9, DEVICE, uid="m2"),
+    }
+    for reason, sent in cases.items():
+        status, answer = await gate.put(sent)
+        assert (status, answer["reason"]) == (409, reason)
+    assert (await gate.put(made(5, DEVICE)))[0] == 200
+    assert (await gate.create())[0] == 201
+
+
+MALFORMED = {
+    "no JSON": b"{",
+    "an unknown field": json.dumps(made(1).to_json() | {"more": 1}).encode(),
+    "another digest": json.dumps(made(1).to_json() | {"machine": "other"}).encode(),
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+async def test_refuses_what_is_no_snapshot(gate: GateProcess, case: str) -> None:
+    status, answer = await gate.control("PUT", "/v1/snapshot", MALFORMED[case])
+    assert (status, answer["reason"]) == (422, "Malformed")
+    assert not gate.layout.snapshot.exists()
+
+
+async def test_answers_everything_in_its_own_form(gate: GateProcess) -> None:
+    for method, path, code in (("GET", "/none", 404), ("DELETE", "/v1/snapshot", 405)):
+        status, answer = await gate.control(method, path)
+        assert (status, sorted(answer)) == (code, ["message", "reason"])
+    assert stat.S_IMODE(gate.layout.control("gate").stat().st_mode) == 0o600
+
+
+@pytest.mark.req("R43")
+async def test_the_sealed_folder_follows_the_snapshot_and_the_specs(gate: GateProcess) -> None:
+    folder = gate.layout.sealed_repo("id-a")
+
+    def names() -> list[str]:
+        specs = [yaml.safe_load(path.read_text()) for path in folder.iterdir()]
+        return [device["name"] for spec in specs for device in spec["devices"]]
+
+    assert names() == []
+    await gate.put(made(1, DEVICE))
+    assert names() == ["all"]
+    (gate.layout.cdi / "nvidia.yaml").write_text("]")
+
+    async def gone() -> bool:
+        return names() == []
+
+    await gate.until(gone)
+
+
+@pytest.mark.req("R6")
+async def test_a_killed_gate_enforces_the_last_snapshot_when_it_is_back(gate: GateProcess) -> None:
+    await gate.put(made(7, DEVICE))
+    workers = gate.workers()
+    await gate.stop(signal.SIGKILL)
+
+    async def dead() -> bool:
+        return not any(map(alive, workers))
+
+    gate.process = None
+    await gate.until(dead)
+    await gate.start()
+    await gate.until_served("a")
+    assert (await gate.create())[0] == 201
+    assert (await gate.put(made(6)))[1]["reason"] == "StaleEpoch"
+
+
+async def test_a_killed_worker_is_back_with_everything(gate: GateProcess) -> None:
+    await gate.put(made(1, DEVICE))
+    before = gate.workers()
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+
+    async def others() -> bool:
+        now = gate.workers()
+        return len(now) == len(before) and not set(now) & set(before)
+
+    await gate.until(others)
+    await gate.until_served("a")
+    assert (await gate.create())[0] == 201
+    assert (await gate.put(made(2)))[0] == 200
+    assert (await gate.create())[0] == 403
+
+
+async def test_a_damaged_snapshot_refuses_all_hardware_and_says_so(gate: GateProcess) -> None:
+    await gate.put(made(1, DEVICE))
+    await gate.stop()
+    text = gate.layout.snapshot.read_bytes()
+    gate.layout.snapshot.write_bytes(text[:-20])
+    await gate.start()
+    await gate.until_served("a")
+    assert (await gate.create())[0] == 403
+    _, health = await gate.control("GET", "/healthz")
+    assert not health["ok"]
+    assert "is damaged" in health["message"]
+    assert list(gate.layout.sealed_repo("id-a").iterdir()) == []
+    assert (await gate.put(made(1, DEVICE)))[0] == 200
+    assert (await gate.create())[0] == 201
+
+
+async def test_repos_come_change_and_go_without_a_restart(gate: GateProcess) -> None:
+    await gate.put(made(1, DEVICE))
+    reader, writer = await asyncio.open_unix_connection(str(gate.layout.repo_socket("a")))
+    ping = b"GET /version HTTP/1.1\r\n\r\n"
+    async with asyncio.timeout(30):
+        writer.write(ping)
+        await reader.readuntil(b"\r\n\r\n")
+        await gate.add_repo("b", mode="0600")
+        await gate.until_served("b")
+        assert stat.S_IMODE(gate.layout.repo_socket("b").stat().st_mode) == 0o600
+        assert (await gate.create("b"))[0] == 403
+        gate.write_repo("b", listen=str(gate.root / "else.sock"))
+
+        async def moved() -> bool:
+            return (gate.root / "else.sock").exists() and not gate.layout.repo_socket("b").exists()
+
+        await gate.until(moved)
+        (gate.layout.repos / "b.yaml").unlink()
+
+        async def gone() -> bool:
+            return not (gate.root / "else.sock").exists()
+
+        await gate.until(gone)
+        writer.write(ping)
+        await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    assert (await gate.create())[0] == 201
+
+
+async def test_a_broken_repo_file_is_named_and_costs_that_repo_its_hardware(gate: GateProcess) -> None:
+    await gate.put(made(1, DEVICE))
+    await gate.add_repo("b")
+    await gate.until_served("b")
+    (gate.layout.repos / "a.yaml").write_text("name: a\nid: id-a\nupstraem: /x\n")
+
+    async def refused() -> bool:
+        return (await gate.create())[0] == 403
+
+    await gate.until(refused)
+    _, health = await gate.control("GET", "/healthz")
+    assert "a.yaml:3" in health["message"]
+    assert health["ok"]
+    assert b"200 OK" in await gate.ask("a", b"GET /version HTTP/1.0\r\n\r\n")
+    gate.write_repo("a")
+
+    async def admitted() -> bool:
+        return (await gate.create())[0] == 201
+
+    await gate.until(admitted)
+
+
+async def test_ends_within_two_seconds_with_open_streams(gate: GateProcess) -> None:
+    forever = asyncio.Event()
+
+    async def stream(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        with suppress(asyncio.CancelledError):
+            await forever.wait()
+
+    gate.daemons["a"].handlers["v1.45"] = stream
+    reader, writer = await asyncio.open_unix_connection(str(gate.layout.repo_socket("a")))
+    writer.write(b"GET /v1.45/events HTTP/1.1\r\nHost: d\r\n\r\n")
+    async with asyncio.timeout(10):
+        await reader.readuntil(b"\r\n\r\n")
+    began = time.monotonic()
+    assert await gate.stop() == 0
+    assert time.monotonic() - began < 2.5
+    with suppress(ConnectionError):
+        await reader.read()
+    writer.close()
+    forever.set()
+    assert not gate.layout.repo_socket("a").exists()
+    assert not gate.layout.control("gate").exists()
+
+
+async def test_a_second_gate_of_the_same_root_says_who_is_there(gate: GateProcess) -> None:
+    code = "import sys; from pathlib import Path; from gpugrant_gate.main import run; sys.exit(run(Path(sys.argv[1])))"
+    second = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-c", code, str(gate.root), stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await second.communicate()
+    assert second.returncode == 1
+    assert f"by process {gate.pid}" in json.loads(said)["message"]
+
+
+async def test_broken_settings_are_one_sentence(root: Path) -> None:
+    process = GateProcess(root)
+    process.prepare()
+    process.layout.gate_settings.write_text("workers: many\n")
+    code = "import sys; from pathlib import Path; from gpugrant_gate.main import run; sys.exit(run(Path(sys.argv[1])))"
+    started = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-c", code, str(root), stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await started.communicate()
+    assert started.returncode == 1
+    assert "gate.yaml:1" in json.loads(said)["message"]
+
+
+TRIAL = """
+import sys
+from pathlib import Path
+from gpugrant_gate.main import run_trial
+root = Path(sys.argv[1])
+sys.exit(run_trial(listen=root / "l.sock", upstream=root / "a.sock", name="a", grants=sys.argv[2:], root=root))
+"""
+
+
+async def test_a_trial_serves_one_repo_with_fixed_grants(root: Path) -> None:
+    process = GateProcess(root)
+    process.layout.cdi.mkdir(parents=True)
+    process.layout.repos.mkdir(parents=True)
+    daemon = await process.add_repo("a", listen=str(root / "l.sock"))
+    (process.layout.repos / "a.yaml").unlink()
+    process.process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-c", TRIAL, str(root), DEVICE, stderr=asyncio.subprocess.DEVNULL
+    )
+
+    async def there() -> bool:
+        return (root / "l.sock").exists()
+
+    await process.until(there)
+    process.layout.repo_socket("a").parent.mkdir(parents=True)
+    process.layout.repo_socket("a").symlink_to(root / "l.sock")
+    assert (await process.create())[0] == 201
+    assert (await process.create(device="nvidia.com/gpu=0"))[0] == 403
+    assert b'"DeviceIDs"' not in daemon.heads[0]
+    assert await process.stop() == 0
+    assert not (root / "l.sock").exists()
+    await process.close()
