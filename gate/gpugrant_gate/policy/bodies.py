@@ -107,11 +107,16 @@ def mapping(item: Kind, key: Kind = text) -> Kind:
         return {
             key(name, f"{path}'s keys", reading): None
             if entry is None
-            else item(entry, f"{path}[{quoted(name)}]", reading)
+            else item(entry, f"{path}[{_plain(name)}]", reading)
             for name, entry in value.items()
         }
 
     return read
+
+
+def _plain(name: str) -> str:
+    """A key for a message; most need no quoting, and 20,000 labels each get here."""
+    return name if len(name) <= 100 and name.isprintable() else quoted(name)
 
 
 def words(value: Any, path: str, reading: Reading) -> Any:

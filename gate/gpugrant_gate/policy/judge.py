@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from gpugrant_gate.policy import bodies, container, messages, mounts, rules, shapes, strictjson, target
@@ -95,10 +96,16 @@ def _read(routed: Routed, body: bytes | None, facts: Facts, repo: RepoView) -> A
             return Asked(routed, {}, (), facts, repo)
         if not body and row is not None and row.may_be_empty:
             return Asked(routed, {}, (), facts, repo)
-        value, faults = bodies.read(shape, strictjson.decode(body or b""))
+        value, faults = _shaped(shape, body or b"")
     except BodyRefused as error:
         return refuse(error.status, error.rule, str(error), routed.route)
     return Asked(routed, value, faults, facts, repo)
+
+
+@lru_cache(maxsize=4)
+def _shaped(shape: Kind, body: bytes) -> tuple[Mapping[str, Any], tuple[Violation, ...]]:
+    """The canonical body; kept for a moment, for one request is read once a round of facts. Nobody changes it."""
+    return bodies.read(shape, strictjson.decode(body))
 
 
 def _leave_out(routed: Routed, body: bytes) -> None:

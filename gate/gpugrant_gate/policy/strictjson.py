@@ -20,8 +20,6 @@ MAX_DEPTH = 32
 INT64 = range(-(2**63), 2**63)
 """No field of Docker's API takes a larger number."""
 
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-"""A string, or what is left of an unfinished one: so every byte is looked at once."""
 _EMPTY = re.compile(rb"\[[ \t\r\n]*\]|\{[ \t\r\n]*\}")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _DIGITS = 20
@@ -57,7 +55,7 @@ def _check_size(raw: bytes) -> None:
         raise BodyRefused(
             f"the body has {len(raw)} bytes; at most {MAX_BYTES} are taken here", status=413, rule="body.size"
         )
-    bones = _STRING.sub(b"", raw)
+    bones = _bones(raw)
     opened = bones.count(b"[") + bones.count(b"{")
     nodes = 1 + bones.count(b",") + opened
     if nodes > MAX_NODES:
@@ -72,6 +70,13 @@ def _check_size(raw: bytes) -> None:
         depth += 1 if bracket in b"[{" else -1
         if not 0 <= depth <= MAX_DEPTH:
             raise BodyRefused(f"the body is not JSON, or nested deeper than {MAX_DEPTH} levels")
+
+
+def _bones(raw: bytes) -> bytes:
+    """What is left without strings. Only right for JSON; what isn't JSON is refused by the parser anyway."""
+    if b"\\" in raw:
+        raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    return b"".join(raw.split(b'"')[::2])
 
 
 def _parse(text: str) -> Any:
