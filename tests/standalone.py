@@ -50,7 +50,7 @@ def program(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @contextlib.contextmanager
-def up() -> Iterator[Instance]:
+def up(hardware: Path = WORKSTATION) -> Iterator[Instance]:
     root = rig.short_folder()
     layout = Layout(root)
     with contextlib.ExitStack() as stack:
@@ -62,8 +62,8 @@ def up() -> Iterator[Instance]:
         for name, daemon in daemons.items():
             rig.succeeded(program("repo", "add", name, "--root", root, "--upstream", daemon.socket))
         stack.callback(program, "down", "--root", root)
-        rig.succeeded(program("up", "--detach", "--root", root, "--hardware", WORKSTATION))
-        instance = Instance(root, daemons, (WORKSTATION / "etc/hostname").read_text().strip())
+        rig.succeeded(program("up", "--detach", "--root", root, "--hardware", hardware))
+        instance = Instance(root, daemons, (hardware / "etc/hostname").read_text().strip())
         ready = instance.rdc("machine", "setup", instance.machine)
         assert ready.exit_code == 0, ready.output
         yield instance

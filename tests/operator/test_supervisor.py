@@ -17,6 +17,7 @@ import pytest
 
 import rig
 from gpugrant_crds.layout import Layout
+from gpugrant_operator.cli import waiting
 from gpugrant_operator.supervisor import health, parts, processes, stop
 
 STAND_INS = Path(__file__).with_name("supervisor_stand_ins")
@@ -68,7 +69,7 @@ class Instance:
 
 
 def eventually(look: Callable[[], object]) -> None:
-    assert processes.until(lambda: look() or None, WITHIN) is not None
+    assert waiting.until(lambda: look() or None, WITHIN) is not None
 
 
 @pytest.fixture

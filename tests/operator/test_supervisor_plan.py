@@ -70,7 +70,3 @@ def test_parts_are_started_with_the_same_python_and_know_their_root() -> None:
 def test_a_root_that_is_too_deep_for_sockets_is_told() -> None:
     with pytest.raises(SocketPathTooLong, match="choose a shorter --root"):
         parts.check_sockets(Path("/" + "d" * 100))
-
-
-def test_one_root_has_one_name() -> None:
-    assert parts.absolute(Path("/a/b/../c")) == Path("/a/c")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gpugrant_operator.cli import waiting
 from gpugrant_operator.supervisor import locks, processes
 from gpugrant_operator.supervisor.processes import Holder, Process
 
@@ -57,7 +58,7 @@ def test_the_pid_of_a_process_that_has_ended_is_not_believed(tmp_path: Path) -> 
 def test_a_process_is_known_by_arguments_in_a_row() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         try:
-            assert processes.until(lambda: child.pid in processes.of(("sleep", "60")) or None, 10)
+            assert waiting.until(lambda: child.pid in processes.of(("sleep", "60")) or None, 10)
             assert child.pid not in processes.of(("60", "sleep"))
             assert processes.arguments(child.pid) == ("sleep", "60")
         finally:
@@ -67,7 +68,7 @@ def test_a_process_is_known_by_arguments_in_a_row() -> None:
 def test_a_variable_of_another_process_is_read() -> None:
     with subprocess.Popen(["sleep", "60"], env={"GPUGRANT_VERSION": "3=4"}) as child:
         try:
-            assert processes.until(lambda: processes.variable(child.pid, "GPUGRANT_VERSION"), 10) == "3=4"
+            assert waiting.until(lambda: processes.variable(child.pid, "GPUGRANT_VERSION"), 10) == "3=4"
             assert processes.variable(child.pid, "OTHER") is None
         finally:
             child.kill()

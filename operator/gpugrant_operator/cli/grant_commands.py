@@ -12,7 +12,7 @@ import click
 from gpugrant_crds import names
 from gpugrant_crds.names import RepoRef
 from gpugrant_crds.v1alpha1 import RepoGpuGrant
-from gpugrant_operator.cli import console, granting, revoking, session
+from gpugrant_operator.cli import console, granting, revoking, session, waiting
 from gpugrant_operator.cli.api import Api, ApiProblem, Exists, Gone
 from gpugrant_operator.cli.console import Failure, NotReady
 from gpugrant_operator.cli.granting import Change, Create, Keep, Plan, Progress, Step, Wish
@@ -154,7 +154,7 @@ def _remove(grants: Sequence[RepoGpuGrant], api: Api) -> None:
     def all_gone() -> bool | None:
         return all(_is_gone(doomed, api) for doomed in grants) or None
 
-    if session.until(all_gone, UNDONE_WITHIN) is None:
+    if waiting.until(all_gone, UNDONE_WITHIN) is None:
         raise NotReady(f"the grant {grants[0].ref} is deleted and still waits for the gate's answer")
 
 
@@ -176,7 +176,7 @@ def _settle(written: Sequence[Written], api: Api, *, wait: bool, timeout: timede
         return lost or (Progress() if settled else None)
 
     try:
-        outcome = session.until(look, timeout.total_seconds())
+        outcome = waiting.until(look, timeout.total_seconds())
     except BaseException:
         if not all(found.accepted for found in seen):
             _undo(written, api)
@@ -251,7 +251,7 @@ def _delete_all(planned: revoking.Plan, api: Api) -> dict[str, str]:
 
 def _await_revoked(gone: Sequence[RepoGpuGrant], name: str, ours: Session, timeout: timedelta) -> str | None:
     """What it still waits for when the time is over; None: it is enforced."""
-    waiting = ["nothing was looked at yet"]
+    last = ["nothing was looked at yet"]
 
     def look() -> bool | None:
         world = ours.world()
@@ -259,12 +259,12 @@ def _await_revoked(gone: Sequence[RepoGpuGrant], name: str, ours: Session, timeo
         why = revoking.still(gone, world.grants, world.machine(name), None if live is None else live.status)
         if why is None:
             return True
-        waiting[0] = why
+        last[0] = why
         return None
 
-    if not gone or session.until(look, timeout.total_seconds()):
+    if not gone or waiting.until(look, timeout.total_seconds()):
         return None
-    return waiting[0]
+    return last[0]
 
 
 def _tell_running(name: str, repo: str, devices: set[str], ours: Session) -> None:

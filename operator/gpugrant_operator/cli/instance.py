@@ -25,7 +25,7 @@ from gpugrant_crds.v1alpha1 import API_VERSION, GpuMachine
 from gpugrant_gate import settings as gate_settings
 from gpugrant_gate.life.documents import Broken
 from gpugrant_operator import gateclient, kubeclient
-from gpugrant_operator.cli import console
+from gpugrant_operator.cli import console, waiting
 from gpugrant_operator.cli.console import Failure, NotReady
 from gpugrant_operator.supervisor import health, keeper, locks, parts, processes, stop
 from gpugrant_operator.supervisor import main as supervisor
@@ -34,6 +34,9 @@ from gpugrant_operator.supervisor.processes import Process
 
 READY_WITHIN = 60.0
 """Seconds from `up --detach` to all parts being well."""
+
+ANSWERS_WITHIN = 10.0
+"""Seconds from a supervisor's taking the lock to its answer; it takes milliseconds on an idle machine."""
 
 LOOK_EVERY = 0.1
 """Seconds between two looks at what is on its way."""
@@ -200,7 +203,7 @@ def _running(layout: Layout) -> Health | None:
         raise Failure(f"the supervisor below {layout.root} is another user's: run this as root") from error
     if held is None:
         return None
-    answer = processes.until(lambda: _ask(layout), health.TIMEOUT)
+    answer = waiting.until(lambda: _ask(layout), ANSWERS_WITHIN)
     if answer is None:
         raise Failure(
             f"the supervisor below {layout.root} (process {held.pid}) does not answer: run gpugrant down first"
@@ -238,13 +241,15 @@ def _await_ready(layout: Layout, ended: Callable[[], str | None] | None) -> None
     """Returns when all parts are well; `ended` gives the last words of a supervisor that has ended."""
     deadline = time.monotonic() + READY_WITHIN
     said = "the supervisor does not answer yet"
+    lock = layout.lock(parts.SUPERVISOR)
     while True:
         answer = _ask(layout)
         if answer is not None:
             if answer.ok:
                 return
             said = answer.message
-        last = None if ended is None else ended()
+        # One that was started at the same time may have been quicker: then that one is waited for.
+        last = None if ended is None or processes.holder(lock) is not None else ended()
         if last is not None:
             raise Failure(f"the supervisor has ended: {last}")
         if time.monotonic() > deadline:

@@ -17,14 +17,19 @@ _DURATION = r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?"
 """As Go writes durations: 8h, 90m, 1h30m."""
 
 
+def absolute(path: str | Path) -> Path:
+    """The path as every process has it, whatever its folder; not Path.absolute(), which keeps "..": a root must have
+    one name only."""
+    return Path(os.path.abspath(path))  # noqa: PTH100
+
+
 class Absolute(click.ParamType[Path]):
     """A path, made absolute as the caller's folder has it."""
 
     name = "path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        # Not Path.absolute(): it keeps "..", and a root must have one name only.
-        return Path(os.path.abspath(value))  # noqa: PTH100
+        return absolute(value)
 
 
 class Folder(Absolute):

@@ -14,10 +14,9 @@ from gpugrant_crds.layout import Layout
 from gpugrant_crds.repofile import RepoFile
 from gpugrant_crds.snapshot import GateStatus, RepoStatus
 from gpugrant_operator import gateclient, repos
-from gpugrant_operator.cli import console
+from gpugrant_operator.cli import console, waiting
 from gpugrant_operator.cli.console import Failure, NotReady
 from gpugrant_operator.repos import Folder, Refused, Same, Wanted
-from gpugrant_operator.supervisor import processes
 
 SERVED_WITHIN = 10.0
 """Seconds for a running gate to take up a change of repos.d; it takes a tenth of one."""
@@ -65,7 +64,7 @@ def remove(root: Path, name: str) -> None:
         gate = _gate(layout)
         return True if gate is None or all(repo.name != name for repo in gate.repos) else None
 
-    if processes.until(let_go, SERVED_WITHIN) is None:
+    if waiting.until(let_go, SERVED_WITHIN) is None:
         raise NotReady(f"the gate still serves repo {name} after {SERVED_WITHIN:.0f} s: see gpugrant status")
 
 
@@ -149,5 +148,5 @@ def _await_gate(layout: Layout, repo: RepoFile) -> None:
         listed = gate is None or any(seen.name == repo.name for seen in gate.repos)
         return True if listed and (gate is None or repos.accepts(repo.listens(layout)) is not None) else None
 
-    if processes.until(served, SERVED_WITHIN) is None:
+    if waiting.until(served, SERVED_WITHIN) is None:
         raise NotReady(f"the gate does not serve repo {repo.name} after {SERVED_WITHIN:.0f} s: see gpugrant status")

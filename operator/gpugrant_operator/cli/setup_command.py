@@ -16,7 +16,7 @@ from gpugrant_crds.layout import Layout
 from gpugrant_crds.v1alpha1 import DETECT_ANNOTATION, GpuMachine
 from gpugrant_gate import settings
 from gpugrant_gate.life.documents import Broken
-from gpugrant_operator.cli import console, session
+from gpugrant_operator.cli import console, session, waiting
 from gpugrant_operator.cli.api import Exists, Gone
 from gpugrant_operator.cli.console import Failure, NotReady
 from gpugrant_operator.cli.session import Session
@@ -111,7 +111,7 @@ def _follow(name: str, request: str, ours: Session, timeout: timedelta) -> None:
             console.note(f"{name}: {now.message}")
         return None
 
-    outcome = session.until(look, timeout.total_seconds())
+    outcome = waiting.until(look, timeout.total_seconds())
     if outcome is None:
         raise NotReady(f"machine {name} is not ready after {timeout.total_seconds():g} s: {said[0]}")
     if outcome.failed is not None:

@@ -97,8 +97,7 @@ class _Supervisor:
                 keeper.child.wait()
 
     async def _claim(self) -> None:
-        if any(part.name == "apiserver" for part in self._settings.parts):
-            await until_well(self._settings.layout.control("apiserver"))
+        await until_well(self._settings.layout.control("apiserver"))
         while True:
             try:
                 await self._settings.claim()

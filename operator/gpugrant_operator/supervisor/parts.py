@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,11 +55,6 @@ def _part(name: str, root: Path, hardware: Path, executable: str, version: str) 
         environ=environ,
         after="apiserver" if name == "operator" else None,
     )
-
-
-def absolute(path: Path) -> Path:
-    """The path as the parts are told it; they run in another folder than the caller."""
-    return Path(os.path.abspath(path))  # noqa: PTH100  (Path.absolute keeps "..", which would make two names of one root)
 
 
 def check_sockets(root: Path) -> None:

@@ -12,13 +12,10 @@ import os
 import select
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, TypeVar
-
-T = TypeVar("T")
+from typing import Self
 
 PROC = Path("/proc")
 
@@ -133,14 +130,6 @@ def variable(pid: int, name: str, proc: Path = PROC) -> str | None:
         if key == name:
             return value
     return None
-
-
-def until(look: Callable[[], T | None], seconds: float, *, every: float = 0.05) -> T | None:
-    """The first value that `look` gives within that time; None: it gave none."""
-    deadline = time.monotonic() + seconds
-    while (found := look()) is None and time.monotonic() < deadline:
-        time.sleep(every)
-    return found
 
 
 def _told(text: str) -> Holder | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from gpugrant_operator.cli import console, options
+from gpugrant_operator.cli import console, options, waiting
 from gpugrant_operator.cli.gpugrant import cli as gpugrant
 from gpugrant_operator.cli.rdc import cli as rdc
 
@@ -154,3 +154,9 @@ def test_help_loads_nothing_heavy(module: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_waiting_ends_with_the_first_value_or_with_the_time() -> None:
+    answers = iter([None, None, 7])
+    assert waiting.until(lambda: next(answers), 10) == 7
+    assert waiting.until(lambda: None, 0.01) is None

@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 import rig
 import stand_in_daemon
 from gpugrant_operator import repos
+from gpugrant_operator.cli import waiting
 from gpugrant_operator.cli.gpugrant import cli
-from gpugrant_operator.supervisor import processes
 
 ALL = "nvidia.com/gpu=all"
 HEAD = "POST /v1.45/containers/create HTTP/1.1\nHost: d\nContent-Type: application/json\nContent-Length: "
@@ -117,7 +117,7 @@ def test_one_repos_gate_serves_until_it_is_told_to_end(root: Path) -> None:
         words = ["--listen", listen, "--upstream", daemon.socket, "--grant", ALL]
         with subprocess.Popen([*command, *words], stderr=subprocess.DEVNULL, env=dict(os.environ)) as gate:
             try:
-                assert processes.until(lambda: repos.accepts(listen), 30) == gate.pid
+                assert waiting.until(lambda: repos.accepts(listen), 30) == gate.pid
             finally:
                 gate.terminate()
         assert gate.returncode == 0

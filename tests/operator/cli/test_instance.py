@@ -23,6 +23,7 @@ from gpugrant_crds.layout import Layout
 from gpugrant_crds.snapshot import GateStatus
 from gpugrant_operator import kubeclient
 from gpugrant_operator.cli import instance as commands
+from gpugrant_operator.cli import waiting
 from gpugrant_operator.cli.gpugrant import cli
 from gpugrant_operator.cli.instance import PartRow
 from gpugrant_operator.supervisor import parts, processes
@@ -116,7 +117,7 @@ def test_a_part_that_is_killed_is_back_with_the_grants_as_before(instance: Insta
         now = {part["name"]: part["pid"] for part in said["parts"]}
         return True if code == 0 and now[name] != before[name] else None
 
-    assert processes.until(back, 60), status(instance)
+    assert waiting.until(back, 60), status(instance)
     assert {key: pid for key, pid in pids(instance).items() if key != name} == {
         key: pid for key, pid in before.items() if key != name
     }
@@ -129,7 +130,7 @@ def test_a_part_that_is_killed_is_back_with_the_grants_as_before(instance: Insta
 def test_the_parts_outlive_the_supervisor_and_the_next_up_adopts_them(instance: Instance) -> None:
     before = pids(instance)
     os.kill(before["supervisor"], signal.SIGKILL)
-    assert processes.until(lambda: pids(instance)["supervisor"] is None or None, 30)
+    assert waiting.until(lambda: pids(instance)["supervisor"] is None or None, 30)
     code, said = status(instance)
     assert code == 1
     assert [part["ok"] for part in said["parts"]] == [False, True, True, True]
@@ -179,7 +180,7 @@ def test_a_broken_file_is_named_with_its_line_and_the_others_go_on(instance: Ins
         def told() -> bool | None:
             return any("broken.yaml" in problem for problem in status(instance)[1]["gate"]["problems"]) or None
 
-        assert processes.until(told, 30)
+        assert waiting.until(told, 30)
         table = instance.gpugrant("status")
         assert "problem: " in table.stdout
     finally:
@@ -218,6 +219,17 @@ def test_down_stops_everything_keeps_the_data_and_can_be_run_again() -> None:
 
 
 @real
+@pytest.mark.req("R12", "R19")
+def test_a_machine_without_a_gpu_says_so_and_is_well() -> None:
+    with standalone.up(rig.CHECKOUT / "examples/machines/no-gpu") as instance:
+        shown = instance.rdc("machine", "gpu", "list", instance.machine)
+        assert (shown.exit_code, "this machine has no GPU" in shown.stdout) == (0, True)
+        assert "DEVICE" not in shown.stdout
+        recorded = json.loads(instance.rdc("machine", "gpu", "list", instance.machine, "-o", "json").stdout)
+        assert (recorded["gpus"], recorded["cdi"]["devices"]) == ([], [])
+
+
+@real
 def test_in_the_foreground_it_ends_with_its_parts_when_it_is_told_to() -> None:
 
     root = rig.short_folder()
@@ -231,6 +243,23 @@ def test_in_the_foreground_it_ends_with_its_parts_when_it_is_told_to() -> None:
         assert any(json.loads(line)["event"] == "ended" for line in events)
     assert child.returncode == 0
     assert all(processes.holder(layout.lock(name)) is None for name in parts.NAMES)
+    shutil.rmtree(root)
+
+
+@real
+def test_two_that_start_at_once_end_in_one_instance() -> None:
+    root = rig.short_folder()
+    layout = Layout(root)
+    command = [sys.executable, "-m", "gpugrant_operator.cli.gpugrant", "up", "--detach", "--root", root]
+    children = [
+        subprocess.Popen([*command, "--hardware", standalone.WORKSTATION], stderr=subprocess.PIPE) for _ in "ab"
+    ]
+    try:
+        said = [child.communicate()[1].decode() for child in children]
+        assert [child.returncode for child in children] == [0, 0], said
+        assert processes.holder(layout.lock(parts.SUPERVISOR)) is not None
+    finally:
+        rig.succeeded(program("down", "--root", root))
     shutil.rmtree(root)
 
 

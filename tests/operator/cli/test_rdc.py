@@ -13,9 +13,8 @@ import pytest
 import yaml
 
 from gpugrant_crds import names
-from gpugrant_operator.cli import api
+from gpugrant_operator.cli import api, waiting
 from gpugrant_operator.cli.api import Api
-from gpugrant_operator.supervisor import processes
 from standalone import Instance
 
 pytestmark = pytest.mark.real
@@ -136,7 +135,7 @@ def test_a_grant_ends_when_it_was_told_to(instance: Instance) -> None:
     done = instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", ALL, "--expires-in", "2s")
     assert done.exit_code == 0, done.output
     assert held(instance) == {("gpu-a", ALL, True)}
-    assert processes.until(lambda: held(instance) == {("gpu-a", ALL, False)} or None, 20)
+    assert waiting.until(lambda: held(instance) == {("gpu-a", ALL, False)} or None, 20)
     renewed = instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", ALL)
     assert renewed.exit_code == 0, renewed.output
     assert held(instance) == {("gpu-a", ALL, True)}

@@ -17,7 +17,7 @@ import pytest
 import rig
 from gpugrant_crds.layout import Layout
 from gpugrant_crds.v1alpha1 import DETECT_ANNOTATION, FINALIZER, GROUP, VERSION
-from gpugrant_operator.supervisor import processes
+from gpugrant_operator.cli import waiting
 
 pytestmark = pytest.mark.real
 
@@ -46,7 +46,7 @@ class Operator:
 
     def seen(self, number: int, ready: Callable[[dict[str, Any]], bool] = lambda _: True) -> list[dict[str, Any]]:
         """The grants, when there are that many."""
-        found = processes.until(
+        found = waiting.until(
             lambda: grants if len(grants := self.grants()) == number and all(map(ready, grants)) else None, 30
         )
         assert found is not None, self.grants()
@@ -83,7 +83,7 @@ class Operator:
             answered = machine.get("status", {}).get("detection", {}).get("request")
             return request if request != answered else None
 
-        found = processes.until(look, 30)
+        found = waiting.until(look, 30)
         assert found is not None
         return found
 
@@ -108,7 +108,7 @@ def api() -> Iterator[tuple[Path, Any]]:
     command = [sys.executable, "-m", "gpugrant_operator.cli.gpugrant", "apiserver", "--root", root]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
         try:
-            assert processes.until(lambda: layout.kubeconfig.exists() or None, 30)
+            assert waiting.until(lambda: layout.kubeconfig.exists() or None, 30)
             client = kubernetes.config.new_client_from_config(str(layout.kubeconfig))
             objects = kubernetes.client.CustomObjectsApi(client)
             body = {
