@@ -1,0 +1,315 @@
+"""Attacks by other endpoints than create: execs, updates, archives, builds, volumes, networks, and whole families."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+from typing import Any
+
+import pytest
+
+import intruder
+from intruder import JSON, PRIVILEGED, Attack, create, host, one, raw, text
+
+pytestmark = [pytest.mark.real, pytest.mark.req("R4", "R45")]
+
+TAR = "Content-Type: application/x-tar"
+CREATED = create(host(), "cc")
+STARTED = raw("POST", "/containers/cc/start")
+RUNNING = (CREATED, STARTED)
+"""A harmless container of the tenant's own."""
+SHELL = {"Cmd": ["sh"], "AttachStdout": True}
+NODE = {"PathOnHost": "/dev/nvidia0", "PathInContainer": "/dev/nvidia0", "CgroupPermissions": "rwm"}
+GPUS = [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}]
+
+
+def archive(*members: tuple[str, bytes, bytes]) -> bytes:
+    """A tar of (name, tar type, content)."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, kind, content in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.mode, member.size = kind, 0o755, len(content)
+            member.devmajor, member.devminor = 195, 0
+            tar.addfile(member, io.BytesIO(content))
+    return out.getvalue()
+
+
+def post(path: str, body: Any = None, *lines: str, method: str = "POST") -> bytes:
+    return raw(method, path, body, *lines)
+
+
+def after(id_: str, request: bytes, rule: str = "", **more: Any) -> Attack:
+    """On a container of the tenant's own that runs."""
+    return Attack(id_, (*RUNNING, request), rule, **more)
+
+
+CONTAINERS = [
+    after("exec.privileged", post("/containers/cc/exec", SHELL | {"Privileged": True}), "hw.privileged"),
+    after("exec.privileged-case", post("/containers/cc/exec", SHELL | {"privileged": True}), "hw.privileged"),
+    after("exec.privileged-twice", post("/containers/cc/exec", '{"Cmd":["sh"],"Privileged":true,"privileged":false}'), "body.keys"),
+    after("exec.privileged-text", post("/containers/cc/exec", SHELL | {"Privileged": "true"}), "body.type"),
+    after("exec.devices", post("/containers/cc/exec", SHELL | {"Devices": [NODE]}), "body.field"),
+    after("exec.host-config", post("/containers/cc/exec", SHELL | {"HostConfig": {"Privileged": True}}), "body.field"),
+    after("exec.name-spans", post("/containers/cc/start/exec", SHELL), "route.unknown"),
+    after("exec.name-spans-escaped", post("/containers/cc%2Fstart/exec", SHELL)),
+    after("exec.form", post("/containers/cc/exec", SHELL, "Content-Type: application/x-www-form-urlencoded"), "http.content-type"),
+    one("exec.start-unknown", post(f"/exec/{'0' * 64}/start", {"Detach": False})),
+    one("exec.start-no-id", post("/exec/../start", {})),
+    after("update.devices", post("/containers/cc/update", {"Devices": [NODE]}), "hw.update"),
+    after("update.requests", post("/containers/cc/update", {"DeviceRequests": GPUS}), "hw.update"),
+    after("update.cdi", post("/containers/cc/update", {"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=0"]}]}),
+          "hw.update"),
+    after("update.rules", post("/containers/cc/update", {"DeviceCgroupRules": ["a *:* rwm"]}), "hw.cgroup-rules"),
+    after("update.parent", post("/containers/cc/update", {"CgroupParent": "/"}), "hw.cgroup"),
+    after("update.blkio", post("/containers/cc/update", {"BlkioDeviceReadBps": [{"Path": "/dev/sda", "Rate": 1}]}), "host.blkio"),
+    after("update.privileged", post("/containers/cc/update", {"Privileged": True}), "body.field"),
+    after("update.runtime", post("/containers/cc/update", {"Runtime": "nvidia"}), "body.field"),
+    after("update.nested", post("/containers/cc/update", {"Resources": {"Devices": [NODE]}}), "body.field"),
+    Attack("start.host-config", (CREATED, post("/containers/cc/start", {"Privileged": True, "Binds": ["/dev:/dev"]}))),
+    Attack("start.chunked", (CREATED, raw("POST", "/containers/cc/start", b"5\r\naaaaa\r\n0\r\n\r\n", JSON, close=False)
+                             .replace(b"Content-Length: 15", b"Transfer-Encoding: chunked"))),
+    after("restart.host-config", post("/containers/cc/restart", {"Privileged": True, "HostConfig": {}})),
+    after("unpause.body", post("/containers/cc/unpause", {"Privileged": True})),
+    after("checkpoint.create", post("/containers/cc/checkpoints", {"CheckpointID": "x", "CheckpointDir": "/tmp"}), "hw.checkpoints"),
+    after("checkpoint.list", raw("GET", "/containers/cc/checkpoints?dir=/"), "hw.checkpoints"),
+    after("checkpoint.start", post("/containers/cc/start?checkpoint=x"), "hw.checkpoints"),
+    after("attach.websocket", raw("GET", "/containers/cc/attach/ws"), "route.websocket"),
+    after("copy.removed", post("/containers/cc/copy", {"Resource": "/etc/passwd"}), "route.unknown"),
+    one("name.dots", post("/containers/../start")),
+    one("name.encoded-slash", post("/containers/a%2Fb/start")),
+    one("name.leading-slash", post("/containers//cc/start")),
+    one("create.name-slash", create(host(), "a/b")),
+    one("create.link-alias-slash", create(host(Links=["nobody:x/start"]))),
+]  # fmt: skip
+
+EVIL_XZ = archive(("bin/xz", tarfile.REGTYPE, b"#!/bin/sh\nid >/tmp/ran\n"))
+ARCHIVES = [
+    after(f"archive.{name}", raw("PUT", "/containers/cc/archive?path=/", body, TAR), "wire.tar")
+    for name, body in {
+        "xz": lzma.compress(EVIL_XZ), "gzip": gzip.compress(EVIL_XZ), "bzip2": bz2.compress(EVIL_XZ),
+        "zstd": b"\x28\xb5\x2f\xfd" + bytes(600), "zstd-skippable": b"\x50\x2a\x4d\x18" + bytes(600), "text": b"x" * 1000,
+        "gzip-that-is-a-tar": b"\x1f\x8b\x08" + EVIL_XZ[3:],
+    }.items()
+] + [
+    after("archive.json", raw("PUT", "/containers/cc/archive?path=/", {"a": 1}), "http.content-type"),
+    after("archive.form", raw("PUT", "/containers/cc/archive?path=/", EVIL_XZ, "Content-Type: multipart/form-data"), "http.content-type"),
+    after("archive.post", raw("POST", "/containers/cc/archive?path=/", EVIL_XZ, TAR), "route.unknown"),
+]  # fmt: skip
+
+IMAGES = [
+    one("import.address", post("/images/create?fromSrc=http://127.0.0.1/x.tar&repo=evil"), "host.import"),
+    one("import.file", post("/images/create?fromSrc=file:///etc/passwd"), "host.import"),
+    one("import.form", post("/images/create?fromSrc=-", "fromSrc=http://x/", "Content-Type: application/x-www-form-urlencoded"),
+        "http.content-type"),
+    one("import.both", post("/images/create?fromSrc=-&fromImage=x"), "http.query"),
+    after("commit.host-config", post("/commit?container=cc&repo=evil", {"HostConfig": {"Privileged": True}}), "body.field"),
+    after("commit.devices", post("/commit?container=cc&repo=evil", {"Devices": [NODE]}), "body.field"),
+    after("commit.form", post("/commit?container=cc", "changes=x", "Content-Type: application/x-www-form-urlencoded"),
+          "http.content-type"),
+    one("load.json", post("/images/load", {"a": 1}), "http.content-type"),
+]  # fmt: skip
+
+CONTEXT = archive(("Dockerfile", tarfile.REGTYPE, b"FROM ubuntu:24.04\nRUN id\n"))
+
+
+def build(query: str, rule: str, *lines: str) -> Attack:
+    return one(f"build.{query[:40]}", raw("POST", f"/v1.45/build?{query}", CONTEXT, *(lines or (TAR,))), rule)
+
+
+BUILDS = [
+    build("networkmode=host", "host.network"),
+    build("networkmode=HOST", "host.network"),
+    build("networkmode=container:x", "host.network"),
+    build("n%65tworkmode=host", "host.network"),
+    build("cgroupparent=/", "hw.cgroup"),
+    build("securityopt=%5B%22seccomp=unconfined%22%5D", "host.security"),
+    build("remote=http://127.0.0.1/x", "build.remote"),
+    build("remote=git://x/y", "build.remote"),
+    build("remote=client-session", "build.remote"),
+    build("version=2", "build.buildkit"),
+    build("version=2&networkmode=host", "build.buildkit"),
+    build("session=abc", "build.buildkit"),
+    build("outputs=%5B%7B%22Type%22:%22local%22%7D%5D", "build.buildkit"),
+    build("isolation=process", "host.isolation"),
+    build("privileged=1", "http.query"),
+    build("device=nvidia.com/gpu=0", "http.query"),
+    build("entitlements=device", "http.query"),
+    build("networkmode=bridge&networkmode=host", "http.query"),
+    build("t=a;networkmode=host", "http.query"),
+    one("build.form", raw("POST", "/build?t=x", "networkmode=host", "Content-Type: application/x-www-form-urlencoded"),
+        "http.content-type"),
+    one("build.multipart",
+        raw("POST", "/build?t=x", '--x\r\nContent-Disposition: form-data; name="networkmode"\r\n\r\nhost\r\n--x--\r\n',
+            "Content-Type: multipart/form-data; boundary=x"), "http.content-type"),
+    one("build.form-upper", raw("POST", "/build?t=x", "networkmode=host", "Content-Type: APPLICATION/X-WWW-FORM-URLENCODED"),
+        "http.content-type"),
+    one("buildkit.grpc", post("/grpc"), "build.buildkit"),
+    one("buildkit.session", post("/session"), "build.buildkit"),
+    one("buildkit.session-versioned", post("/v1.45/session"), "build.buildkit"),
+    one("buildkit.control", post("/moby.buildkit.v1.Control/Solve", b"\0\0\0\0\0", "Content-Type: application/grpc")),
+    one("buildkit.container", create({"Image": "moby/buildkit:buildx-stable-1", "HostConfig": {"Privileged": True}}),
+        "hw.privileged"),
+]  # fmt: skip
+
+
+def volume(id_: str, rule: str = "hw.volumes", **fields: Any) -> Attack:
+    return one(f"volume.{id_}", post("/volumes/create", {"Name": "evil"} | fields), rule)
+
+
+VOLUMES = [
+    volume("bind-dev", DriverOpts={"type": "none", "o": "bind", "device": "/dev"}),
+    volume("rbind-root", DriverOpts={"type": "none", "o": "rbind", "device": "/"}),
+    volume("devtmpfs", DriverOpts={"type": "devtmpfs", "device": "devtmpfs"}),
+    volume("sysfs", DriverOpts={"type": "sysfs", "device": "sysfs"}),
+    volume("proc", DriverOpts={"type": "proc", "device": "proc"}),
+    volume("overlay", DriverOpts={"type": "overlay", "o": "lowerdir=/,upperdir=/tmp,workdir=/tmp"}),
+    volume("block", DriverOpts={"type": "ext4", "device": "/dev/sda"}),
+    volume("nfs", DriverOpts={"type": "nfs", "o": "addr=127.0.0.1", "device": ":/"}),
+    volume("tmpfs", DriverOpts={"type": "tmpfs", "device": "tmpfs"}),
+    volume("case", driveropts={"type": "none", "o": "bind", "device": "/dev"}),
+    volume("driver", Driver="x/y:latest"),
+    volume("driver-case", Driver="Local"),
+    volume("cluster", "body.field", ClusterVolumeSpec={"Group": "x"}),
+    one("volume.duplicate", post("/volumes/create", '{"Name":"evil","DriverOpts":{"device":"/dev"},"DriverOpts":{}}'), "body.keys"),
+    one("volume.put", raw("PUT", "/volumes/evil?version=1", {"Spec": {}}), "route.unknown"),
+]  # fmt: skip
+
+
+def network(id_: str, rule: str = "host.network", **fields: Any) -> Attack:
+    return one(f"network.{id_}", post("/networks/create", {"Name": "evil"} | fields), rule)
+
+
+NETWORKS = [
+    network("macvlan", Driver="macvlan", Options={"parent": "eth0"}),
+    network("ipvlan", Driver="ipvlan"),
+    network("host", Driver="host"),
+    network("overlay", Driver="overlay"),
+    network("plugin", Driver="x/y"),
+    network("case", Driver="Bridge"),
+    network("scope", Scope="swarm"),
+    network("bridge-name", Options={"com.docker.network.bridge.name": "docker0"}),
+    network("ipam", IPAM={"Driver": "x/y"}),
+    network("ipam-options", IPAM={"Options": {"a": "b"}}),
+    network("config-from", "body.field", ConfigFrom={"Network": "x"}),
+    network("config-only", "body.field", ConfigOnly=True),
+    network("ingress", "body.field", Ingress=True),
+    Attack("network.connect-host", (CREATED, post("/networks/host/connect", {"Container": "cc"})), "host.network"),
+    Attack("network.connect-options",
+           (CREATED, post("/networks/bridge/connect", {"Container": "cc", "EndpointConfig": {"DriverOpts": {"parent": "eth0"}}})),
+           "host.endpoint"),
+    Attack("network.connect-path", (CREATED, post("/networks/bridge/connect", {"Container": "../cc"})), "http.name"),
+]  # fmt: skip
+
+SERVICE = {"Name": "evil", "TaskTemplate": {"ContainerSpec": {
+    "Image": "ubuntu:24.04", "Mounts": [{"Type": "bind", "Source": "/dev", "Target": "/dev"}]}}}  # fmt: skip
+FAMILIES = [
+    one("plugins.pull", post("/plugins/pull?remote=x/y", []), "hw.plugins"),
+    one("plugins.create", raw("POST", "/plugins/create?name=evil", archive(("config.json", tarfile.REGTYPE, b"{}")), TAR), "hw.plugins"),
+    one("plugins.enable", post("/plugins/x/enable"), "hw.plugins"),
+    one("plugins.set", post("/v1.45/plugins/x/set", ["A=1"]), "hw.plugins"),
+    one("plugins.slashes", post("/plugins/a/b/c/upgrade", []), "hw.plugins"),
+    one("swarm.init", post("/swarm/init", {"ListenAddr": "127.0.0.1:2377"}), "hw.swarm"),
+    one("swarm.join", post("/swarm/join", {}), "hw.swarm"),
+    one("service.create", post("/services/create", SERVICE), "hw.swarm"),
+    one("service.plugin", post("/services/create", {"Name": "x", "TaskTemplate": {"Runtime": "plugin"}}), "hw.swarm"),
+    one("service.update", post("/services/x/update?version=1", SERVICE), "hw.swarm"),
+    one("secret.create", post("/secrets/create", {"Name": "x"}), "hw.swarm"),
+    one("config.create", post("/configs/create", {"Name": "x"}), "hw.swarm"),
+    one("node.update", post("/nodes/x/update", {}), "hw.swarm"),
+    one("task.logs", raw("GET", "/tasks/x/logs"), "hw.swarm"),
+    one("debug.vars", raw("GET", "/debug/vars"), "route.debug"),
+    one("debug.cmdline", raw("GET", "/debug/pprof/cmdline"), "route.debug"),
+    one("libpod.create", post("/libpod/containers/create", PRIVILEGED), "route.libpod"),
+    one("libpod.versioned", post("/v5.0/libpod/containers/create", PRIVILEGED), "route.libpod"),
+    one("options", raw("OPTIONS", "/containers/json"), "route.unknown"),
+    one("trace", raw("TRACE", "/_ping"), "route.unknown"),
+    one("gate.control", raw("PUT", "/v1/snapshot", {"schema": 1}), "route.unknown"),
+    one("gate.status", raw("GET", "/v1/status"), "route.unknown"),
+    one("metrics", raw("GET", "/metrics"), "route.unknown"),
+]  # fmt: skip
+
+TABLE = [*CONTAINERS, *ARCHIVES, *IMAGES, *BUILDS, *VOLUMES, *NETWORKS, *FAMILIES]
+
+
+@pytest.mark.parametrize("attack", TABLE, ids=lambda attack: attack.id)
+def test_no_other_endpoint_brings_hardware(ground: intruder.Ground, attack: Attack) -> None:
+    intruder.run(attack, ground.gate, ground.judge)
+
+
+BACK_DOORS = {
+    "the id of the host's network": lambda id_: create(host(NetworkMode=id_)),
+    "a part of the id": lambda id_: create(host(NetworkMode=id_[:12])),
+    "an endpoint of the id": lambda id_: create(host() | {"NetworkingConfig": {"EndpointsConfig": {id_: {}}}}),
+    "an endpoint that names the id":
+        lambda id_: create(host() | {"NetworkingConfig": {"EndpointsConfig": {"x": {"NetworkID": id_}}}}),
+    "a mode and an endpoint":
+        lambda id_: create(host(NetworkMode="x") | {"NetworkingConfig": {"EndpointsConfig": {"x": {"NetworkID": id_}}}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("request_", BACK_DOORS.values(), ids=BACK_DOORS.keys())
+def test_the_hosts_network_has_no_other_name(ground: intruder.Ground, request_: Any) -> None:
+    """The daemon is asked to start what it took: it must not run in the host's network."""
+    judge = ground.judge
+    before = judge.look()
+    id_ = next(network["Id"] for network in before.networks.values() if network["Driver"] == "host")
+    try:
+        intruder.talk(ground.gate, request_(id_))
+        intruder.talk(ground.gate, raw("POST", "/containers/intruder/start"))
+        after_ = judge.look()
+        networks = {name for c in after_.containers.values() for name in c["NetworkSettings"]["Networks"] or {} if _runs(c)}
+        ids = {n["NetworkID"] for c in after_.containers.values() for n in (c["NetworkSettings"]["Networks"] or {}).values()}
+        assert "host" not in networks
+        assert id_ not in ids
+        assert judge.powers(before, after_) == []
+    finally:
+        judge.clear(before)
+
+
+def _runs(container: Any) -> bool:
+    return bool(container["State"]["Running"])
+
+
+def test_a_device_node_in_an_archive_can_not_be_opened(ground: intruder.Ground) -> None:
+    """The tar's node is made where the daemon makes it; the container's device cgroup keeps it shut (EPERM)."""
+    judge, gate = ground.judge, ground.gate
+    before = judge.look()
+    body = archive(("node", tarfile.CHRTYPE, b""))
+    try:
+        for request in (*RUNNING, raw("PUT", "/containers/cc/archive?path=/tmp", body, TAR)):
+            assert set(intruder.statuses(intruder.talk(gate, request))) <= {200, 201, 204}
+        assert "Operation not permitted" in _in_container(gate, "cat /tmp/node")
+        assert "Operation not permitted" in _in_container(gate, "mknod /tmp/own c 195 0; cat /tmp/own")
+    finally:
+        judge.clear(before)
+
+
+def test_a_device_node_of_a_build_can_not_be_opened(ground: intruder.Ground) -> None:
+    judge, gate = ground.judge, ground.gate
+    before = judge.look()
+    steps = b"FROM ubuntu:24.04\nRUN mknod /node c 195 0 && ! cat /node && ls -l /node\n"
+    context = archive(("Dockerfile", tarfile.REGTYPE, steps))
+    try:
+        said = intruder.talk(gate, raw("POST", "/v1.45/build?t=evil&rm=1", context, TAR), quiet=30)
+        assert b"Operation not permitted" in said
+        assert b"Successfully built" in said
+        image = create(host() | {"Image": "evil"}, "cc")
+        for request in (image, STARTED):
+            assert set(intruder.statuses(intruder.talk(gate, request))) <= {201, 204}
+        assert "Operation not permitted" in _in_container(gate, "cat /node")
+    finally:
+        judge.clear(before)
+        intruder.ask(judge.daemon, "DELETE", "/images/evil?force=1")
+
+
+def _in_container(gate: Any, command: str) -> str:
+    """What a shell in the container `cc` says, by an exec through the gate."""
+    wanted = {"Cmd": ["sh", "-c", command], "AttachStdout": True, "AttachStderr": True}
+    status, made = intruder.ask(gate, "POST", "/containers/cc/exec", wanted)
+    assert status == 201, made
+    said = intruder.talk(gate, raw("POST", f"/exec/{made['Id']}/start", text({"Detach": False}), JSON))
+    return said.decode(errors="replace")
