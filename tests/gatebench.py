@@ -57,7 +57,7 @@ class OneOfEach:
 
     def judge(self, routed: Routed, body: bytes | None, facts: Facts, repo: RepoView) -> Decision:
         if routed.route == "hw" and DEVICE not in repo.granted:
-            message = repo.unfit or f"no grant for {DEVICE}"
+            message = repo.unfit or repo.withheld or f"no grant for {DEVICE}"
             return Refusal(403, (Violation("hw.grant", message),), "hw", (DEVICE,))
         if routed.route == "facts" and not any(facts.values()):
             return Refusal(404, (Violation("test.none", "no such container"),), "facts")

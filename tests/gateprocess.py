@@ -30,15 +30,16 @@ devices:
 - name: "0"
   containerEdits: {deviceNodes: [{path: /dev/nvidia0}]}
 """
-_RUN = "import sys; from pathlib import Path; from gpugrant_gate.main import run; sys.exit(run(Path(sys.argv[1])))"
+RUN = "import sys; from pathlib import Path; from gpugrant_gate.main import run; sys.exit(run(Path(sys.argv[1])))"
 PATIENCE = 30.0
 """Seconds; starting two processes on a machine under load takes some."""
 
 
-def made(epoch: int, *devices: str, repo: str = "a", uid: str = "m1") -> Snapshot:
-    """A snapshot with these devices for the repo (id `id-<repo>`)."""
+def made(epoch: int, *devices: str, repo: str = "a", repo_id: str = "", uid: str = "m1") -> Snapshot:
+    """A snapshot with these devices for the repo (id: `id-<repo>` where none is given)."""
     ref = GrantRef(namespace="default", name="g", uid="u")
-    grants = tuple(SnapshotGrant(repo=repo, repo_id=f"id-{repo}", device=device, grant=ref) for device in devices)
+    its_id = repo_id or f"id-{repo}"
+    grants = tuple(SnapshotGrant(repo=repo, repo_id=its_id, device=device, grant=ref) for device in devices)
     issued = datetime(2026, 3, 1, tzinfo=UTC)
     return snapshot.build(
         api_id="api", machine="wsl-gpu", machine_uid=uid, epoch=epoch, issued_at=issued, grants=grants
@@ -89,7 +90,7 @@ class GateProcess:
         """Returns once the control socket answers."""
         with (self.root / "log").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-c", _RUN, str(self.root), stderr=log
+                sys.executable, "-P", "-c", RUN, str(self.root), stderr=log
             )
         await self.until(self._answers)
 

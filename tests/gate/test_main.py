@@ -19,7 +19,7 @@ import yaml
 
 import rig
 from gatebench import reply
-from gateprocess import DEVICE, GateProcess, alive, made
+from gateprocess import DEVICE, RUN, GateProcess, alive, made
 
 
 @pytest.fixture
@@ -274,9 +274,8 @@ async def test_ends_within_two_seconds_with_open_streams(gate: GateProcess) -> N
 
 
 async def test_a_second_gate_of_the_same_root_says_who_is_there(gate: GateProcess) -> None:
-    code = "import sys; from pathlib import Path; from gpugrant_gate.main import run; sys.exit(run(Path(sys.argv[1])))"
     second = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-c", code, str(gate.root), stderr=asyncio.subprocess.PIPE
+        sys.executable, "-P", "-c", RUN, str(gate.root), stderr=asyncio.subprocess.PIPE
     )
     _, said = await second.communicate()
     assert second.returncode == 1
@@ -287,9 +286,8 @@ async def test_broken_settings_are_one_sentence(root: Path) -> None:
     process = GateProcess(root)
     process.prepare()
     process.layout.gate_settings.write_text("workers: many\n")
-    code = "import sys; from pathlib import Path; from gpugrant_gate.main import run; sys.exit(run(Path(sys.argv[1])))"
     started = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-c", code, str(root), stderr=asyncio.subprocess.PIPE
+        sys.executable, "-P", "-c", RUN, str(root), stderr=asyncio.subprocess.PIPE
     )
     _, said = await started.communicate()
     assert started.returncode == 1

@@ -67,41 +67,45 @@ def view(
     hidden: Iterable[str] = (),
 ) -> RepoView:
     """The repo as the policy sees it. Hardware needs a snapshot, a fit daemon and a repo without problems."""
-    unfit = _why_unfit(repo, enforced, fitness)
+    unfit = _unfit(repo, fitness)
+    withheld = _withheld(repo, enforced)
     return RepoView(
         name=repo.name,
         machine=enforced.machine,
-        granted=frozenset() if unfit else enforced.granted(repo.name, repo.id, now),
+        granted=frozenset() if unfit or withheld else enforced.granted(repo.name, repo.id, now),
         devices=enforced.devices,
         unfit=unfit,
+        withheld=withheld,
         binds=tuple(str(folder) for folder in repo.binds),
         hidden=tuple(sorted({*_hidden(repo, fitness, layout), *hidden})),
         api_version=fitness.api_version if fitness is not None else "",
     )
 
 
-def unfit_daemon(repo: Repo, fitness: Fitness | None) -> str:
+def no_hardware(repo: Repo, fitness: Fitness | None) -> str:
     """Why the repo gets no hardware, whatever was granted; empty: it may."""
-    if repo.problem:
-        return repo.problem
-    if fitness is None:
-        return f"the repo's Docker daemon at {repo.upstream} was not reached yet"
-    return "" if fitness.fit else fitness.message
+    return repo.problem or _unfit(repo, fitness)
 
 
-def unfit_reason(repo: Repo, fitness: Fitness | None) -> str:
+def no_hardware_reason(repo: Repo, fitness: Fitness | None) -> str:
     """The Reason that goes with it."""
-    if not unfit_daemon(repo, fitness):
+    if not no_hardware(repo, fitness):
         return ""
     if repo.problem or fitness is None:
         return Reason.DAEMON_UNFIT
     return fitness.reason
 
 
-def _why_unfit(repo: Repo, enforced: Enforced, fitness: Fitness | None) -> str:
-    if not repo.problem and enforced.epoch < 0:
-        return "this machine's gate has no grant snapshot yet"
-    return unfit_daemon(repo, fitness)
+def _unfit(repo: Repo, fitness: Fitness | None) -> str:
+    if fitness is None:
+        return f"the repo's Docker daemon at {repo.upstream} was not reached yet"
+    return "" if fitness.fit else fitness.message
+
+
+def _withheld(repo: Repo, enforced: Enforced) -> str:
+    if repo.problem or enforced.epoch >= 0:
+        return repo.problem
+    return "this machine's gate has no grant snapshot yet"
 
 
 def _hidden(repo: Repo, fitness: Fitness | None, layout: Layout) -> Iterable[str]:

@@ -202,13 +202,13 @@ class RepoServer:
     def status(self) -> RepoStatus:
         """As the operator sees it."""
         fitness = self._daemon.fitness
-        why = grants.unfit_daemon(self.repo, fitness)
+        why = grants.no_hardware(self.repo, fitness)
         return RepoStatus(
             name=self.repo.name,
             id="" if self.repo.problem else self.repo.id,
             fit=not why,
             sealed=fitness is not None and fitness.sealed,
-            reason=grants.unfit_reason(self.repo, fitness),
+            reason=grants.no_hardware_reason(self.repo, fitness),
             message=why,
         )
 

@@ -239,9 +239,9 @@ class Gate:
         known = self._pool.status(its.name)
         if known is not None:
             return known
-        why = grants.unfit_daemon(its, None)
+        why = grants.no_hardware(its, None)
         return RepoStatus(
-            name=its.name, id="" if its.problem else its.id, reason=grants.unfit_reason(its, None), message=why
+            name=its.name, id="" if its.problem else its.id, reason=grants.no_hardware_reason(its, None), message=why
         )
 
     def _inventory_hash(self) -> str:

@@ -47,7 +47,7 @@ def gpu_form(repo: RepoView, *, compose: bool, wanted: Iterable[str] = ()) -> st
 def _form(device: str, repo: RepoView, *, compose: bool) -> str:
     in_compose = f"devices: [{device}]"
     text = in_compose if compose else f"docker run --device {device}, or in a Compose file {in_compose}"
-    if device not in repo.granted and not repo.unfit:
+    if device not in repo.granted and not repo.unfit and not repo.withheld:
         text += f" (it needs a grant: {grant_command(device, repo)})"
     return text
 

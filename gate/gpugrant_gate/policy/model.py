@@ -207,6 +207,8 @@ class RepoView:
     """Every usable CDI name of this machine now, sorted; for hints only."""
     unfit: str = ""
     """Why this repo gets no hardware at all (R52), a clause with its mend; empty: fit."""
+    withheld: str = ""
+    """Why no grant counts here although the daemon may be fit (no snapshot, a broken file, a doubled id); a clause."""
     binds: tuple[str, ...] = ()
     """Folders below which a bind's source may lie."""
     hidden: tuple[str, ...] = ()

@@ -76,13 +76,14 @@ def holds(name: str, repo: RepoView) -> bool:
 
 
 def _unfit(container: Container, repo: RepoView) -> Iterator[str]:
-    if repo.unfit and container.names:
-        yield f"repo {repo.name} gets no hardware on {repo.machine}: {repo.unfit}"
+    why = repo.unfit or repo.withheld
+    if why and container.names:
+        yield f"repo {repo.name} gets no hardware on {repo.machine}: {why}"
 
 
 def _grant(container: Container, repo: RepoView) -> Iterator[str]:
     lacking = missing(container, repo)
-    if lacking and not repo.unfit:
+    if lacking and not repo.unfit and not repo.withheld:
         note = "; the container was made while the device was granted" if container.started else ""
         yield messages.no_grant(lacking, repo) + note
     if len(container.names) > MOST_DEVICES:

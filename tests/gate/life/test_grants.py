@@ -55,7 +55,7 @@ def test_grants_nothing_before_an_unfit_or_unknown_daemon() -> None:
 def test_grants_nothing_without_a_snapshot() -> None:
     view = grants.view(REPO, Enforced("m"), FIT, Layout(Path("/r")), now=NOW)
     assert view.granted == frozenset()
-    assert view.unfit == "this machine's gate has no grant snapshot yet"
+    assert (view.unfit, view.withheld) == ("", "this machine's gate has no grant snapshot yet")
 
 
 def test_a_grant_ends_with_its_time() -> None:
@@ -74,8 +74,8 @@ def test_hides_this_installation_and_the_daemons_data() -> None:
 
 @pytest.mark.req("R52")
 def test_says_why_a_repo_gets_no_hardware() -> None:
-    assert grants.unfit_reason(REPO, FIT) == ""
-    assert grants.unfit_reason(REPO, None) == Reason.DAEMON_UNFIT
+    assert grants.no_hardware_reason(REPO, FIT) == ""
+    assert grants.no_hardware_reason(REPO, None) == Reason.DAEMON_UNFIT
     rootless = Fitness(False, reason=Reason.ROOTLESS_DAEMON, message="rootless")
-    assert (grants.unfit_reason(REPO, rootless), grants.unfit_daemon(REPO, rootless)) == ("RootlessDaemon", "rootless")
-    assert grants.unfit_daemon(replace(REPO, problem="no id"), rootless) == "no id"
+    assert (grants.no_hardware_reason(REPO, rootless), grants.no_hardware(REPO, rootless)) == ("RootlessDaemon", "rootless")
+    assert grants.no_hardware(replace(REPO, problem="no id"), rootless) == "no id"
