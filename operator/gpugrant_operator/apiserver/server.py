@@ -175,7 +175,18 @@ async def _served(server: Server, group: asyncio.TaskGroup) -> AsyncIterator[Non
         for task in tasks:
             task.cancel()
         server.watches.close()
-        await runner.cleanup()
+        await _closed(runner)
+
+
+async def _closed(runner: web.AppRunner) -> None:
+    """Ends all connections. A client that does not answer a TLS goodbye would keep its socket for 30 s."""
+    handlers = runner.server.connections if runner.server is not None else []
+    transports = [handler.transport for handler in handlers]
+    await runner.cleanup()
+    for transport in transports:
+        if isinstance(transport, asyncio.WriteTransport):
+            transport.abort()
+    await asyncio.sleep(0)
 
 
 async def _renew(server: Server, context: ssl.SSLContext) -> None:

@@ -104,6 +104,19 @@ async def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
+async def test_it_stops_at_once_with_open_watches(tmp_path: Path, connect: Any) -> None:
+    async with started(tmp_path) as server:
+        await server.serving()
+        async with connect(Layout(tmp_path).kubeconfig) as client, client.watch("/api/v1/namespaces") as lines:
+            assert (await lines.next())["type"] == "ADDED"
+            server.process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(10):  # aiohttp would wait 60 s for them
+                assert await server.ended() == 0
+            rest = await lines.answer.content.read()  # ends in good order: a cut stream would raise here
+    assert rest.count(b"\n") == 1
+
+
+@pytest.mark.real
 async def test_a_restart_keeps_port_token_and_certificate(tmp_path: Path) -> None:
     texts = []
     for _ in range(2):

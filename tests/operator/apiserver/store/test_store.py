@@ -7,8 +7,10 @@ what the objects say.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -435,3 +437,30 @@ async def test_the_snapshot_keeps_the_journal_short(settings: Settings, make_wid
     async with opened(small, Disk()) as api:
         assert _obj(api.store, "a")["status"]["observedGeneration"] == 199
         assert api.store.version == version
+
+
+async def test_a_restoring_of_manifests_that_is_cut_deletes_nothing(
+    settings: Settings, tmp_path: Path, make_widget: Any
+) -> None:
+    for cut_at in range(40):
+        here = replace(settings, root=tmp_path / str(cut_at))
+        paths = [here.layout.manifests / f"objects/widgets/default/{name}.yaml" for name in ("a", "b")]
+        async with opened(here, Disk()) as api:
+            widgets = api.store.catalog.by_plural("widgets")
+            assert widgets is not None
+            await api.registry.create(NAMESPACES, "", _namespace(), Options())
+            for name in ("a", "b"):
+                await api.registry.create(widgets, "default", make_widget(name), Options())
+        shutil.rmtree(here.layout.manifests)
+        disk = FragileDisk(cut_at=cut_at, forgetful=True)
+        with contextlib.suppress(PowerCutError):
+            async with opened(here, disk) as api:
+                await api.sync.scan()
+        async with opened(here, Disk()) as api:
+            await api.sync.scan()
+            assert [_obj(api.store, name)["spec"]["size"] for name in ("a", "b")] == [3, 3]
+            assert all(path.exists() for path in paths)
+            assert api.sync.problems == {}
+        if not disk.dead:
+            return
+    raise AssertionError("the restoring has more steps than were cut")
