@@ -31,7 +31,7 @@ from gpugrant_gate.policy.model import (
     Routed,
     Violation,
 )
-from gpugrant_gate.policy.routes import CONTAINER, refuse
+from gpugrant_gate.policy.routes import CONTAINER, echoed, refuse
 from gpugrant_gate.policy.strictjson import BodyRefused, quoted
 
 _ID = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -112,7 +112,8 @@ def _leave_out(routed: Routed, body: bytes) -> None:
     """Nothing of this body goes on; it may be empty or, where the route is echoed, repeat the query."""
     if routed.body is Body.STREAM or body in _EMPTY:
         return
-    if routed.body is Body.NONE or type(strictjson.decode(body)) is not dict:
+    repeated = strictjson.decode(body) if routed.body is Body.JUDGED else None
+    if type(repeated) is not dict or not frozenset(repeated) <= echoed(routed.route):
         raise BodyRefused("this request takes no body", rule="body.unwanted")
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gpugrant_gate.policy import messages, target
+from gpugrant_gate.policy import messages, shapes, target
 from gpugrant_gate.policy.model import Body, Exchange, Head, Refusal, RepoView, Routed, Violation
 from gpugrant_gate.policy.strictjson import quoted
 from gpugrant_gate.policy.target import Target, TargetRefused
@@ -163,8 +163,6 @@ _HEADERS = frozenset(
     {"accept", "user-agent", "x-registry-auth", "x-registry-config", "traceparent", "tracestate", "baggage",
      "if-none-match"}
 )  # fmt: skip
-_CLIENTS_OWN = ("authconfig", "abortSignal")
-"""Options of dockerode itself, which it puts into query and body."""
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 """A body of these kinds outvotes the query in the daemon's FormValue."""
 _TAR_TYPES = frozenset(
@@ -196,6 +194,11 @@ def route(head: Head, repo: RepoView) -> Routed | Refusal:
     if row is None:
         return _unknown(head.method, asked, repo)
     return _routed(row, head, asked)
+
+
+def echoed(route_id: str) -> frozenset[str]:
+    """The keys that a body may repeat on this route; empty where it takes none."""
+    return frozenset(key for row in ROUTES if row.id == route_id and row.echoed for key in row.keys)
 
 
 def refuse(status: int, rule: str, message: str, route_id: str = "") -> Refusal:
@@ -282,7 +285,7 @@ def _bad_query(row: Route, query: tuple[tuple[str, str], ...]) -> Refusal | None
 
 def _is_field(row: Route, name: str) -> bool:
     """A field of the body that a client says in the query as well (dockerode): no daemon reads it there, nor do we."""
-    return row.body is Body.JUDGED and (name[:1].isupper() or name in _CLIENTS_OWN)
+    return name in shapes.ALSO_IN_QUERY.get(row.id, ())
 
 
 def _bad_headers(row: Route, head: Head) -> Refusal | None:

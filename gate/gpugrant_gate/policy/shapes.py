@@ -42,7 +42,7 @@ CONFIG: dict[str, Kind] = {
 ENDPOINT = struct(
     {"IPAMConfig": struct({"IPv4Address": word, "IPv6Address": word, "LinkLocalIPs": seq(word)}),
      "Links": seq(word), "Aliases": seq(word), "MacAddress": word, "DriverOpts": mapping(word, word),
-     "GwPriority": integer, "NetworkID": word, "EndpointID": word, "Gateway": word, "IPAddress": word,
+     "GwPriority": integer, "NetworkID": obsolete, "EndpointID": obsolete, "Gateway": word, "IPAddress": word,
      "IPPrefixLen": integer, "IPv6Gateway": word, "GlobalIPv6Address": word, "GlobalIPv6PrefixLen": integer,
      "DNSNames": seq(word)}
 )  # fmt: skip
@@ -95,7 +95,9 @@ HOST_CONFIG: dict[str, Kind] = {
     "Capabilities": must_be_zero("host.capabilities", "capabilities are named with CapAdd and CapDrop"),
 }  # fmt: skip
 
-_QUERY_OF_CREATE = ("name", "platform", "authconfig", "abortSignal")
+_DOCKERODE = ("authconfig", "abortSignal")
+"""Options for dockerode itself, which it sends along."""
+_QUERY_OF_CREATE = ("name", "platform", *_DOCKERODE)
 """What dockerode says in the body as well; daemons read it in the query alone."""
 CREATE = struct(
     {
@@ -137,3 +139,13 @@ AUTH = struct(
     {"username": text, "password": text, "auth": text, "email": text, "serveraddress": word, "identitytoken": text,
      "registrytoken": text}
 )  # fmt: skip
+
+ALSO_IN_QUERY = {
+    "container.create": frozenset({*CONFIG, "HostConfig", "NetworkingConfig", *_DOCKERODE}),
+    "volume.create": frozenset({"Name", "Driver", "DriverOpts", "Labels", *_DOCKERODE}),
+    "network.create": frozenset(
+        {"Name", "CheckDuplicate", "Driver", "Scope", "EnableIPv4", "EnableIPv6", "IPAM", "Internal", "Attachable",
+         "Ingress", "Options", "Labels", *_DOCKERODE}
+    ),
+}  # fmt: skip
+"""Fields of the body that dockerode says in the query as well: no daemon reads them there, and they don't go on."""

@@ -92,7 +92,9 @@ def test_a_body_that_repeats_the_query_is_left_out(target: str, body: dict[str, 
     assert (decision.outgoing.body, decision.outgoing.headers) == (b"", ())
 
 
-@pytest.mark.parametrize("raw", [b"[]", b"1", b'{"a":1,"a":2}', b"x"])
+@pytest.mark.parametrize(
+    "raw", [b"[]", b"1", b'{"t":1,"t":2}', b"x", b'{"T":5}', b'{"HostConfig":{"Privileged":true}}']
+)
 def test_a_body_that_repeats_nothing_is_malformed(raw: bytes) -> None:
     decision = ask("POST", "/containers/web/stop?t=5", VIEW, raw)
     assert isinstance(decision, Refusal)

@@ -138,8 +138,17 @@ def test_fields_that_a_client_says_in_the_query_as_well_are_left_out() -> None:
     assert found.query == (("name", "c"),)
 
 
-def test_such_fields_are_unknown_where_no_body_is_judged() -> None:
-    assert isinstance(routes.route(head("POST", "/containers/x/start?Image=x"), VIEW), Refusal)
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/containers/x/start?Image=x",
+        "/containers/create?Name=x",
+        "/containers/create?image=x",
+        "/images/create?Image=x",
+    ],
+)
+def test_other_spellings_and_other_places_of_such_fields_are_unknown(target: str) -> None:
+    assert isinstance(routes.route(head("POST", target), VIEW), Refusal)
 
 
 def test_sends_on_the_headers_that_are_known() -> None:
