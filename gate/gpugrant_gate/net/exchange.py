@@ -133,8 +133,10 @@ async def _relay(
     keep = keep and call.request.keep_alive and upload.done
     call.on_head(head.status)
     out_head, out = messages.answer(head, body, method=method, version=call.request.version, keep_alive=keep)
-    client.write(out_head)
-    await _Download(client, daemon, framing.decoder(body), chunked=out.kind is Kind.CHUNKED).ended()
+    download = _Download(client, daemon, framing.decoder(body), chunked=out.kind is Kind.CHUNKED)
+    # one write for a small answer; a head whose body is still to come goes out at once (POST /wait)
+    client.write(out_head + download.there())
+    await download.ended()
     return Outcome(head.status, keep=keep and out.kind is not Kind.CLOSE, uploaded=upload.done)
 
 
@@ -238,10 +240,19 @@ class _Download(_Flow):
         self._chunked = chunked
         self._fault: Exception | None = None
 
+    def there(self) -> bytes:
+        """What of it has come already, in the client's frames."""
+        return b"" if self._decoder.done else self._framed(self._daemon.take())
+
     async def ended(self) -> None:
         """Returns when all of it was written; raises Gone, with the client's connection cut, when it is not whole."""
-        if self._decoder.done:
-            return
+        if not self._decoder.done and self._fault is None:
+            await self._flowed()
+        if self._fault is not None:
+            self._client.abort()
+            raise Gone from self._fault
+
+    async def _flowed(self) -> None:
         self._daemon.flow_to(self._feed, self._client)
         self._daemon.watch(self._daemon_closed)
         self._client.watch(self._client_closed)
@@ -251,21 +262,22 @@ class _Download(_Flow):
             self._daemon.unwatch(self._daemon_closed)
             self._client.unwatch(self._client_closed)
             self._daemon.stop_flow(self._client)
-        if self._fault is not None:
-            self._client.abort()
-            raise Gone from self._fault
 
     def _feed(self, data: bytes) -> None:
+        framed = self._framed(data)
+        if framed:
+            self._client.write(framed)
+        if self._decoder.done or self._fault is not None:
+            self._finish()
+
+    def _framed(self, data: bytes) -> bytes:
         try:
-            body = self._decoder.feed(data)
+            body = self._decoder.feed(data) if data else b""
         except Malformed as fault:
             self._fault = fault
-            self._finish()
-            return
-        if body:
-            self._client.write(framing.chunk(body) if self._chunked else body)
-        if self._decoder.done:
-            self._last()
+            return b""
+        framed = framing.chunk(body) if self._chunked and body else body
+        return framed + framing.LAST_CHUNK if self._chunked and self._decoder.done else framed
 
     def _daemon_closed(self) -> None:
         if self._end.done():
@@ -274,19 +286,15 @@ class _Download(_Flow):
             self._decoder.eof()
         except Truncated as fault:
             self._fault = fault
-            self._finish()
         else:
-            self._last()
+            if self._chunked:
+                self._client.write(framing.LAST_CHUNK)
+        self._finish()
 
     def _client_closed(self) -> None:
         if self._client.lost:
             self._fault = self._fault or Gone()
             self._finish()
-
-    def _last(self) -> None:
-        if self._chunked:
-            self._client.write(framing.LAST_CHUNK)
-        self._finish()
 
 
 class _Pipe(_Flow):
