@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,20 @@ def test_an_unknown_generation_is_refused_with_those_there_are(tmp_path):
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "no engine '25': it is one of 26, 28, own\n"
+
+
+@pytest.mark.real
+@pytest.mark.timeout(rig.PATIENCE)
+@pytest.mark.parametrize("tool", ["kubectl", "busybox", "pip", "certificates"])
+def test_what_a_bare_debian_lacks_is_brought(tmp_path, tool):
+    if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
+        pytest.skip("packages are brought on Debian only")
+    (tmp_path / "etc").mkdir()
+    shutil.copytree("/etc/apt", tmp_path / "etc/apt")
+    shutil.copy("/etc/os-release", tmp_path / "etc")
+    bare = tools.Tools(tmp_path / "cache", search=str(tmp_path), etc=tmp_path / "etc")
+
+    found = getattr(bare, tool)()
+
+    assert found.is_relative_to(tmp_path / "cache")
+    assert found.stat().st_size > 100_000

@@ -6,6 +6,7 @@ A set of Docker programs is taken whole from one place: mixed generations of dae
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,9 +111,7 @@ class Tools:
 
         def build(into: Path) -> None:
             note(f"bringing kubectl into {self.store}: this machine has none (about 15 MB, once)")
-            self._unpack([("kubernetes-client", KUBECTL_SUITE)], into / "tree")
-            _move(into / "tree/usr/bin/kubectl", into / "bin/kubectl")
-            shutil.rmtree(into / "tree")
+            self._take("kubectl", KUBECTL_SUITE, "usr/bin/kubectl", into / "bin/kubectl")
 
         folder = self._bring("kubectl", build, "kubectl", "connect this machine once, or install kubectl")
         return folder / "bin/kubectl"
@@ -122,9 +121,7 @@ class Tools:
 
         def build(into: Path) -> None:
             note(f"bringing a static busybox into {self.store}: the stand-in image is made of it (1 MB, once)")
-            self._unpack([("busybox-static", self._archive().codename)], into / "tree")
-            _move(next((into / "tree").glob("**/bin/busybox")), into / "bin/busybox")
-            shutil.rmtree(into / "tree")
+            self._take("busybox-static", self._archive().codename, "**/bin/busybox", into / "bin/busybox")
 
         return self._bring("busybox", build, "busybox", "connect this machine once") / "bin/busybox"
 
@@ -133,9 +130,8 @@ class Tools:
 
         def build(into: Path) -> None:
             note(f"bringing pip into {self.store}: this Python has none (2 MB, once)")
-            self._unpack([("python3-pip-whl", self._archive().codename)], into / "tree")
-            _move(next((into / "tree").glob("usr/share/python-wheels/pip-*.whl")), into / "pip.whl")
-            shutil.rmtree(into / "tree")
+            wheel = "usr/share/python-wheels/pip-*.whl"
+            self._take("python3-pip-whl", self._archive().codename, wheel, into / "pip.whl")
 
         mend = "connect this machine once, or install uv or python3-pip"
         return self._bring("pip", build, "pip", mend) / "pip.whl"
@@ -160,6 +156,15 @@ class Tools:
 
     def _unpack(self, wanted: list[tuple[str, str]], into: Path) -> None:
         packages.unpack(self.store, self._archive(), wanted, into)
+
+    def _take(self, package: str, suite: str, pattern: str, target: Path) -> None:
+        """Brings one file of one package."""
+        with tempfile.TemporaryDirectory(dir=self.store) as tree:
+            self._unpack([(package, suite)], Path(tree))
+            found = next(Path(tree).glob(pattern), None)
+            if found is None:
+                raise Trouble(f"the package {package} of {suite} has no {pattern}")
+            _move(found, target)
 
     def _bring(self, name: str, build: Callable[[Path], None], what: str, mend: str) -> Path:
         try:
