@@ -49,12 +49,20 @@ def merge(stored: Iterable[Condition], claims: Iterable[Claim], *, generation: i
 
 
 def _merged(before: Condition | None, claim: Claim, generation: int, now: str) -> Condition:
+    message = claim.message[:_MESSAGE_MAX]
+    if before is not None and (before.status, before.reason, before.message, before.observed_generation) == (
+        claim.status,
+        claim.reason,
+        message,
+        generation,
+    ):
+        return before
     flipped = before is None or before.status != claim.status
     return Condition(
         type=claim.type,
         status=claim.status,
         reason=str(claim.reason),
-        message=claim.message[:_MESSAGE_MAX],
+        message=message,
         observed_generation=generation,
         last_transition_time=now if before is None or flipped else before.last_transition_time,
     )

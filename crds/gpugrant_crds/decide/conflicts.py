@@ -5,7 +5,7 @@ Adding a rule: a function, its reason in `reasons.py`, its place in RULES, a cas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -37,19 +37,19 @@ class Candidate:
     ledger: Ledger
     gate: GateStatus | None
     now: datetime
-    unserved: Refused | None = None
+    unserved: Refused | None
+    repos: Mapping[str, RepoStatus]
+    """`known_repos` of the gate."""
 
     @property
     def repo(self) -> RepoStatus | None:
         """The grant's repo as the gate reports it; None: unknown there, or without an id of its own."""
-        return find_repo(self.gate, self.grant.spec.repo)
+        return self.repos.get(self.grant.spec.repo)
 
 
-def find_repo(gate: GateStatus | None, name: str) -> RepoStatus | None:
-    """The repo of that name with an id; None where the gate has none such."""
-    if gate is None:
-        return None
-    return next((repo for repo in gate.repos if repo.name == name and repo.id), None)
+def known_repos(gate: GateStatus | None) -> Mapping[str, RepoStatus]:
+    """The gate's repos that have an id, by name; of two of one name the first."""
+    return {repo.name: repo for repo in reversed(gate.repos if gate is not None else ()) if repo.id}
 
 
 def _expired(it: Candidate) -> Refused | None:

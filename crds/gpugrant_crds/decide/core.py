@@ -11,7 +11,7 @@ from gpugrant_crds.decide import conflicts, ledger, verdicts
 from gpugrant_crds.decide.conflicts import Candidate, Refused
 from gpugrant_crds.decide.ledger import Entry, Ledger
 from gpugrant_crds.decide.verdicts import Standing, Verdict
-from gpugrant_crds.snapshot import GateStatus, Snapshot, SnapshotGrant
+from gpugrant_crds.snapshot import GateStatus, RepoStatus, Snapshot, SnapshotGrant
 from gpugrant_crds.v1alpha1 import FORCE_RELEASE_ANNOTATION, Allocation, GpuMachine, RepoGpuGrant
 
 
@@ -64,15 +64,27 @@ def decide(
     ledger_now = before.settled(answered)
     ended = [uid for uid, entry in ledger_now.entries.items() if not _continues(machine, stored.get(uid), entry, now)]
     ledger_now = ledger_now.without(ended, epoch=machine.status.ledger_epoch + 1)
-    ledger_now, refused = _admit_all(machine, stored.values(), ledger_now, gate, now, unserved)
-    changed = ledger_now.snapshot_grants() != before.snapshot_grants()
-    epoch = machine.status.ledger_epoch + (1 if changed else 0)
-    synced = answered is not None and answered.epoch == epoch
-    standing = Standing(machine, ledger_now, epoch, gate, now, terminating, synced, unserved)
+    repos = conflicts.known_repos(gate)
+    ledger_now, refused = _admit_all(machine, stored.values(), ledger_now, gate, now, unserved, repos)
+    enforced = ledger_now.snapshot_grants()
+    epoch = machine.status.ledger_epoch + (1 if enforced != before.snapshot_grants() else 0)
+    standing = Standing(
+        machine=machine,
+        ledger=ledger_now,
+        epoch=epoch,
+        gate=gate,
+        now=now,
+        terminating=terminating,
+        synced=answered is not None and answered.epoch == epoch,
+        unserved=unserved,
+        repos=repos,
+        devices=frozenset(machine.device_names or ()),
+        owed=ledger_now.owed_uids(),
+    )
     return Decision(
         allocations=ledger_now.allocations(),
         epoch=epoch,
-        grants=ledger_now.snapshot_grants(),
+        grants=enforced,
         verdicts={uid: verdicts.judge(standing, grant, refused.get(uid)) for uid, grant in stored.items()},
         machine_released=_machine_released(standing),
         recheck_at=_recheck(standing, stored.values()),
@@ -105,6 +117,7 @@ def _admit_all(
     gate: GateStatus | None,
     now: datetime,
     unserved: Refused | None,
+    repos: Mapping[str, RepoStatus],
 ) -> tuple[Ledger, dict[str, Refused]]:
     """The ledger with all that may enter, and why the others may not.
 
@@ -115,11 +128,11 @@ def _admit_all(
     for grant in sorted(grants, key=lambda grant: (grant.metadata.uid not in held, *_seniority(grant))):
         if machine.metadata.deletion_timestamp is not None or grant.metadata.deletion_timestamp is not None:
             continue
-        candidate = Candidate(grant, machine, ledger_now, gate, now, unserved)
+        candidate = Candidate(grant, machine, ledger_now, gate, now, unserved, repos)
         entry, why = _admit(candidate)
         if why is not None:
             refused[grant.metadata.uid] = why
-        if entry is not None:
+        if entry is not None and entry is not held.get(grant.metadata.uid):
             ledger_now = ledger_now.with_entry(entry)
     return ledger_now, refused
 
@@ -148,7 +161,7 @@ def _renewed(candidate: Candidate, present: Entry) -> tuple[Entry, Refused | Non
     if exclusive and not present.grant.exclusive:
         why = conflicts.first_refusal(candidate, conflicts.EXCLUSION)
     held = ledger.held(candidate.grant, exclusive=exclusive and why is None)
-    return replace(present, grant=held), why
+    return present if held == present.grant else replace(present, grant=held), why
 
 
 def _machine_released(standing: Standing) -> bool:

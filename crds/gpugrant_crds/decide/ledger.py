@@ -45,13 +45,18 @@ class Ledger:
     def owed(self, device: str) -> tuple[Debt, ...]:
         return tuple(owed.debt for owed in self.debts if owed.device == device)
 
+    def owed_uids(self) -> frozenset[str]:
+        """The grants that debts are of."""
+        return frozenset(uid for owed in self.debts for uid in owed.debt.uids)
+
     def with_entry(self, entry: Entry) -> Ledger:
         return replace(self, entries={**self.entries, entry.grant.uid: entry})
 
     def without(self, uids: Iterable[str], *, epoch: int) -> Ledger:
         """Those grants leave; each leaves a debt that an answer for `epoch` or later pays."""
-        gone = [self.entries[uid] for uid in sorted(uids)]
-        entries = {uid: entry for uid, entry in self.entries.items() if entry not in gone}
+        ended = frozenset(uids)
+        gone = [self.entries[uid] for uid in sorted(ended)]
+        entries = {uid: entry for uid, entry in self.entries.items() if uid not in ended}
         debts = tuple(
             Owed(
                 entry.device,
@@ -81,16 +86,14 @@ class Ledger:
 
     def allocations(self) -> tuple[Allocation, ...]:
         """The stored form: sorted, one entry a device, equal ledgers byte for byte equal."""
-        devices = sorted({entry.device for entry in self.entries.values()} | {owed.device for owed in self.debts})
-        return tuple(self._allocation(device) for device in devices)
-
-    def _allocation(self, device: str) -> Allocation:
-        debts = tuple(sorted(self.owed(device), key=lambda debt: (debt.repo, debt.epoch, debt.uids)))
-        return Allocation(
-            device=device,
-            state="Releasing" if debts else "Held",
-            repos=_holders(self.holders(device)),
-            releasing=debts,
+        held: dict[str, list[Entry]] = {}
+        for entry in self.entries.values():
+            held.setdefault(entry.device, []).append(entry)
+        taken: dict[str, list[Debt]] = {}
+        for owed in self.debts:
+            taken.setdefault(owed.device, []).append(owed.debt)
+        return tuple(
+            _allocation(device, held.get(device, []), taken.get(device, [])) for device in sorted(held | taken)
         )
 
     def snapshot_grants(self) -> tuple[SnapshotGrant, ...]:
@@ -131,18 +134,24 @@ def held(grant: RepoGpuGrant, *, exclusive: bool) -> HeldGrant:
     )
 
 
-def _holders(entries: tuple[Entry, ...]) -> tuple[Holder, ...]:
-    keys = sorted({(entry.repo, entry.repo_id) for entry in entries})
+def _allocation(device: str, entries: list[Entry], debts: list[Debt]) -> Allocation:
+    return Allocation(
+        device=device,
+        state="Releasing" if debts else "Held",
+        repos=_holders(entries),
+        releasing=tuple(sorted(debts, key=lambda debt: (debt.repo, debt.epoch, debt.uids))),
+    )
+
+
+def _holders(entries: list[Entry]) -> tuple[Holder, ...]:
+    grants: dict[tuple[str, str], list[HeldGrant]] = {}
+    for entry in entries:
+        grants.setdefault((entry.repo, entry.repo_id), []).append(entry.grant)
     return tuple(
         Holder(
             repo=repo,
             repo_id=repo_id,
-            grants=tuple(
-                sorted(
-                    (entry.grant for entry in entries if (entry.repo, entry.repo_id) == (repo, repo_id)),
-                    key=lambda grant: (grant.namespace, grant.name, grant.uid),
-                )
-            ),
+            grants=tuple(sorted(held, key=lambda grant: (grant.namespace, grant.name, grant.uid))),
         )
-        for repo, repo_id in keys
+        for (repo, repo_id), held in sorted(grants.items())
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -11,7 +12,7 @@ from gpugrant_crds.decide import conflicts, ledger
 from gpugrant_crds.decide.conflicts import Refused
 from gpugrant_crds.decide.ledger import Entry, Ledger
 from gpugrant_crds.reasons import Reason
-from gpugrant_crds.snapshot import GateStatus
+from gpugrant_crds.snapshot import GateStatus, RepoStatus
 from gpugrant_crds.v1alpha1 import GpuMachine, RepoGpuGrant
 
 GRACE = timedelta(minutes=10)
@@ -60,12 +61,14 @@ class Standing:
     terminating: frozenset[str]
     synced: bool
     """The gate enforces this machine's current snapshot."""
-    unserved: Refused | None = None
+    unserved: Refused | None
     """Why no gate can answer for this machine."""
-
-    def owes(self, uid: str) -> bool:
-        """Something was taken from this grant and the gate has not answered yet."""
-        return any(uid in owed.debt.uids for owed in self.ledger.debts)
+    repos: Mapping[str, RepoStatus]
+    """`conflicts.known_repos` of the gate."""
+    devices: frozenset[str]
+    """The names that can be granted now."""
+    owed: frozenset[str]
+    """Grants from which something was taken that the gate has not answered for yet."""
 
 
 def answer(machine: GpuMachine, gate: GateStatus | None) -> GateStatus | None:
@@ -127,7 +130,7 @@ def moments(standing: Standing, grant: RepoGpuGrant) -> list[datetime]:
 
 
 def _leaving(standing: Standing, grant: RepoGpuGrant) -> Verdict:
-    owed = standing.owes(grant.metadata.uid)
+    owed = grant.metadata.uid in standing.owed
     deleted = timestamps.read(grant.metadata.deletion_timestamp or timestamps.write(standing.now))
     patience_over = standing.now >= deleted + RELEASE_PATIENCE
     gone = not owed or patience_over or grant.metadata.namespace in standing.terminating
@@ -163,7 +166,7 @@ def _enforcement(standing: Standing, grant: RepoGpuGrant, entry: Entry) -> tuple
     name = machine.metadata.name
     if gate is None:
         return "Unknown", standing.unserved or conflicts.silent(name)
-    repo = conflicts.find_repo(gate, entry.repo)
+    repo = standing.repos.get(entry.repo)
     if repo is None:
         known = [known.name for known in gate.repos]
         return "False", Refused(Reason.REPO_NOT_FOUND, conflicts.no_such_repo(entry.repo, name, known))
@@ -174,7 +177,7 @@ def _enforcement(standing: Standing, grant: RepoGpuGrant, entry: Entry) -> tuple
     if not repo.fit:
         reason = Reason.ROOTLESS_DAEMON if repo.reason == Reason.ROOTLESS_DAEMON else Reason.DAEMON_UNFIT
         return "False", Refused(reason, repo.message or f"the daemon of repo {entry.repo} can't take CDI devices")
-    if entry.device not in (machine.device_names or ()):
+    if entry.device not in standing.devices:
         missing = conflicts.no_such_device(entry.device, name, machine.device_names or ())
         return "True", Refused(Reason.DEVICE_GONE, f"{missing}; the name stays held for repo {entry.repo}")
     return "True", None
@@ -183,7 +186,7 @@ def _enforcement(standing: Standing, grant: RepoGpuGrant, entry: Entry) -> tuple
 def _enforced_message(standing: Standing, grant: RepoGpuGrant) -> str:
     spec = grant.spec
     said = f"repo {spec.repo} may use {spec.device} on {spec.machine}"
-    repo = conflicts.find_repo(standing.gate, spec.repo)
+    repo = standing.repos.get(spec.repo)
     if repo is not None and not repo.sealed:
         said += "; its daemon is not sealed, so at its own start it sees the devices of all repos"
     return said

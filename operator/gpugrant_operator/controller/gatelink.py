@@ -18,6 +18,9 @@ from gpugrant_operator.gateclient import GateError
 POLL = 10.0
 """Seconds between two questions to a gate that answers, with jitter (design 6)."""
 
+POLL_WATCHED = 1.0
+"""Seconds while a grant waits for something that only the report can tell, such as a repo or its daemon."""
+
 POLL_SILENT = 0.5
 """Seconds between two questions to a gate that doesn't: it gets its snapshot soon after it is back."""
 
@@ -49,6 +52,8 @@ class GateLink:
         self._silent_since: float | None = None
         self._refusal: Refused | None = None
         self._failure = "the gate was not asked yet"
+        self.watched = False
+        """A grant waits for the gate's news."""
 
     @property
     def answering(self) -> bool:
@@ -88,7 +93,9 @@ class GateLink:
     @property
     def pause(self) -> float:
         """Seconds until the next question, without jitter."""
-        return POLL if self.answering else POLL_SILENT
+        if not self.answering:
+            return POLL_SILENT
+        return POLL_WATCHED if self.watched else POLL
 
     async def refresh(self, *, max_age: float = 0.0) -> None:
         """Asks for the status, unless it was asked less than `max_age` seconds ago."""

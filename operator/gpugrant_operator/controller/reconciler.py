@@ -57,15 +57,6 @@ class Again:
     detect: Due | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What one round did before the statuses."""
-
-    something: bool
-    refused: bool = False
-    """The gate did not take the snapshot: not to be sent again in this run."""
-
-
 class Reconciler:
     """Carries out plans. Only one `reconcile` of a machine may run at a time (the work queue sees to that)."""
 
@@ -97,19 +88,18 @@ class Reconciler:
             try:
                 if machine is None:
                     return await self._without_machine(name)
-                seen = await self._observe(machine)
+                seen = await self._observe(machine, may_push=may_push)
                 if seen is None:
                     return Again(delay=SOON, detect=self._due(machine))
                 planned = plan(seen, self._now())
-                done = await self._prepare(machine, planned, may_push=may_push)
-                if not done.something:
+                if not planned.before_answer:
                     return await self._conclude(machine, seen, planned)
-                may_push = may_push and not done.refused
+                may_push = await self._prepare(machine, planned) and may_push
             except (Conflict, NotFound):
                 await self._reread(name)
         raise Unsettled(f"machine {name} did not come to rest")
 
-    async def _observe(self, machine: GpuMachine) -> Observed | None:
+    async def _observe(self, machine: GpuMachine, *, may_push: bool) -> Observed | None:
         """All that is known of the machine; None: its gate is still to be heard."""
         name = machine.metadata.name
         elsewhere = unserved(machine, self._cache.machines, self._node.name)
@@ -125,6 +115,7 @@ class Reconciler:
             grants=self._cache.grants_of(name),
             gate=self._link.report if served else None,
             refusal=self._link.refusal if served else None,
+            may_push=served and may_push and self._link.answering,
             unserved=elsewhere,
             inventory=self._node.inventory if served else None,
             outcome=self._detector.last if served else None,
@@ -132,8 +123,8 @@ class Reconciler:
             terminating=self._cache.terminating,
         )
 
-    async def _prepare(self, machine: GpuMachine, planned: Plan, *, may_push: bool) -> Done:
-        """Finalizers, ledger, snapshot. What was done has to be decided on again."""
+    async def _prepare(self, machine: GpuMachine, planned: Plan) -> bool:
+        """Finalizers, ledger, snapshot; False: the gate did not take it, so not to be sent again in this run."""
         if planned.guard_machine:
             guarded = (*machine.metadata.finalizers, FINALIZER)
             machine = await self._api.set_machine_finalizers(machine, guarded)
@@ -143,10 +134,7 @@ class Reconciler:
         if planned.ledger is not None:
             self._cache.put_machine(await self._api.put_machine_status(machine, planned.ledger))
             log.info("ledger.written", machine=machine.metadata.name, epoch=planned.ledger.ledger_epoch)
-        stored = planned.guard_machine or bool(planned.guard) or planned.ledger is not None
-        if planned.push is None or not may_push or not self._link.answering:
-            return Done(something=stored)
-        return Done(something=True, refused=not await self._push(planned.push))
+        return planned.push is None or await self._push(planned.push)
 
     async def _push(self, snapshot: Snapshot) -> bool:
         fields = {"machine": snapshot.machine, "epoch": snapshot.epoch, "grants": len(snapshot.grants)}
@@ -168,6 +156,8 @@ class Reconciler:
         if planned.release_machine:
             await self._release_machine(machine)
             return Again(delay=0.0)
+        if seen.unserved is None:
+            self._link.watched = planned.watched
         delay = SOON if planned.owed and seen.gate is not None else None
         return Again(planned.recheck_at, delay, self._due(machine) if seen.unserved is None else None)
 

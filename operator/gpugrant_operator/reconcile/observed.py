@@ -26,6 +26,8 @@ class Observed:
     """The gate's last report; None: it counts as unreachable, or there is none."""
     refusal: Refused | None = None
     """Why the gate did not take the last snapshot."""
+    may_push: bool = True
+    """The gate answers, it is this machine's, and it has not refused this snapshot just now."""
     unserved: Refused | None = None
     """Why this operator sends this machine's gate nothing."""
     inventory: Inventory | None = None

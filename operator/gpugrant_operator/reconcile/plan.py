@@ -12,10 +12,14 @@ from datetime import datetime
 
 from gpugrant_crds import conditions, timestamps
 from gpugrant_crds.decide import Decision, Verdict, decide, verdicts, without_machine
+from gpugrant_crds.reasons import Reason
 from gpugrant_crds.snapshot import Snapshot
 from gpugrant_crds.v1alpha1 import FINALIZER, GpuMachine, GpuMachineStatus, RepoGpuGrant, RepoGpuGrantStatus
 from gpugrant_operator.reconcile import facts, standing
 from gpugrant_operator.reconcile.observed import Observed
+
+_THE_GATES = frozenset({Reason.REPO_NOT_FOUND, Reason.REPO_ID_MISMATCH, Reason.DAEMON_UNFIT, Reason.ROOTLESS_DAEMON})
+"""What comes right on the node, and is seen in the gate's report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class Plan:
     """When time alone changes the plan."""
     owed: bool = False
     """The gate has taken the snapshot and still has older requests open: ask it again soon."""
+    watched: bool = False
+    """A grant waits for something that only the gate's report can tell: ask it more often."""
 
     @property
     def before_answer(self) -> bool:
@@ -54,24 +60,32 @@ class Plan:
 
 
 def plan(seen: Observed, now: datetime) -> Plan:
-    """The plan of one machine that exists."""
+    """The plan of one machine that exists.
+
+    As long as something has to happen before the gate's answer, only that is planned: what the statuses will say
+    depends on the answer.
+    """
     machine = facts.laid_over(seen.machine, seen.inventory, seen.gate)
     gate = seen.gate if seen.unserved is None else None
     decision = decide(machine, seen.grants, gate, now, terminating=seen.terminating, unserved=seen.unserved)
     snapshot = decision.snapshot(machine, api_id=seen.api_id, issued_at=now)
     synced = _holds(seen, snapshot)
-    ledger = _ledger(machine, decision) if decision.epoch != machine.status.ledger_epoch else None
-    return Plan(
+    before = Plan(
         guard=_unguarded(seen, decision),
         guard_machine=_machine_unguarded(seen),
-        ledger=ledger,
-        push=snapshot if seen.unserved is None and not synced else None,
+        ledger=_ledger(machine, decision) if decision.epoch != machine.status.ledger_epoch else None,
+        push=snapshot if seen.may_push and not synced else None,
+    )
+    if before.before_answer:
+        return before
+    return Plan(
         machine=_changed(seen.machine.status, _machine_status(seen, machine, decision, synced, now)),
         grants=_grant_writes(seen.grants, decision.verdicts, now),
         release=_releasable(seen.grants, decision.verdicts),
         release_machine=decision.machine_released and FINALIZER in machine.metadata.finalizers,
         recheck_at=decision.recheck_at,
         owed=synced and any(allocation.releasing for allocation in decision.allocations),
+        watched=any(verdict.ready.reason in _THE_GATES for verdict in decision.verdicts.values()),
     )
 
 

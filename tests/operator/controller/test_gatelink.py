@@ -10,7 +10,7 @@ import gen
 from gpugrant_crds import snapshot
 from gpugrant_crds.reasons import Reason
 from gpugrant_crds.snapshot import GateStatus, Snapshot, SnapshotAnswer
-from gpugrant_operator.controller.gatelink import POLL, POLL_SILENT, UNREACHABLE_AFTER, GateLink
+from gpugrant_operator.controller.gatelink import POLL, POLL_SILENT, POLL_WATCHED, UNREACHABLE_AFTER, GateLink
 from gpugrant_operator.gateclient import GateError
 from world import World
 
@@ -39,6 +39,8 @@ async def test_a_report(link: GateLink) -> None:
     assert (link.settled, link.answering, link.failure) == (True, True, "")
     assert link.report is not None
     assert link.pause == POLL
+    link.watched = True
+    assert link.pause == POLL_WATCHED
 
 
 async def test_the_last_report_counts_until_the_third_miss(link: GateLink, world: World) -> None:

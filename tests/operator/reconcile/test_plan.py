@@ -46,7 +46,7 @@ def carried_out(it: Observed) -> Observed:
     """The world once everything that is planned has been done, until nothing is."""
     for _ in range(8):
         planned = plan(it, gen.NOW)
-        if planned == replace(Plan(), recheck_at=planned.recheck_at):
+        if planned == replace(Plan(), recheck_at=planned.recheck_at, watched=planned.watched):
             return it
         it = step(it, planned)
     raise AssertionError("does not come to rest")
@@ -116,7 +116,7 @@ REST: dict[str, tuple[tuple[RepoGpuGrant, ...], dict[str, Any]]] = {
     "a gate that is silent": ((gen.grant(),), {"gate": None}),
     "a machine whose node is elsewhere": (
         (gen.grant(),),
-        {"gate": None, "unserved": Refused(Reason.NODE_UNREACHABLE, "elsewhere")},
+        {"gate": None, "unserved": Refused(Reason.NODE_UNREACHABLE, "elsewhere"), "may_push": False},
     ),
     "an expired grant": ((gen.grant(expires=gen.NOW),), {}),
     "a machine without its finalizer": ((), {"machine": gen.machine()}),
@@ -128,11 +128,7 @@ def test_nothing_is_written_at_rest(grants: tuple[RepoGpuGrant, ...], more: dict
     """What was carried out is not carried out again; a silent gate leaves the snapshot to be sent, and no more."""
     it = seen(*grants, **more)
     if it.gate is None:
-        planned = plan(it, gen.NOW)
-        it = step(replace(it, gate=None), replace(planned, guard=(), guard_machine=False, ledger=None, push=None))
-        again = plan(it, gen.NOW)
-        assert (again.machine, again.grants, again.release, again.ledger) == (None, (), (), None)
-        return
+        it = replace(it, may_push=False)
     carried_out(it)
 
 
@@ -192,7 +188,7 @@ def test_a_gate_out_of_step_is_sent_the_ledgers_epoch(differs: dict[str, Any]) -
 def test_an_unserved_machine_is_sent_nothing() -> None:
     """Two machines of one node would take the gate from each other for ever."""
     rest = carried_out(seen(gen.grant()))
-    claimed = replace(rest, unserved=Refused(Reason.NODE_CLAIMED, "older"), gate=None)
+    claimed = replace(rest, unserved=Refused(Reason.NODE_CLAIMED, "older"), gate=None, may_push=False)
 
     planned = plan(claimed, gen.NOW)
 
@@ -232,13 +228,35 @@ def test_what_is_owed_is_asked_for_soon() -> None:
     assert planned.release == ()
 
 
+WATCHED = {
+    "a repo that the gate does not know": (gen.grant("nobody"), {}, True),
+    "another repo of that name": (gen.grant(repo_id="id-old"), {}, True),
+    "an unfit daemon": (gen.grant(), {"gate": gen.gate(-1, machine_uid="", unfit={"gpu-a": "DaemonUnfit"})}, True),
+    "a device that is not there": (gen.grant(device="nvidia.com/gpu=9"), {}, False),
+    "nothing": (gen.grant(), {}, False),
+}
+
+
+@pytest.mark.parametrize(("grant", "more", "watched"), WATCHED.values(), ids=WATCHED.keys())
+def test_what_only_the_gate_can_tell_is_asked_for(grant: RepoGpuGrant, more: dict[str, Any], watched: bool) -> None:
+    """More often, as long as a grant waits for it."""
+    it = seen(grant, **more)
+    planned = plan(it, gen.NOW)
+    while planned.before_answer:
+        it = step(it, planned)
+        it = replace(it, gate=it.gate and it.gate.model_copy(update={"repos": (more.get("gate") or it.gate).repos}))
+        planned = plan(it, gen.NOW)
+
+    assert planned.watched == watched
+
+
 def test_accepted_at_moves_only_with_a_new_acceptance() -> None:
     """It stays while the grant is held, and goes when the ledger no longer holds it."""
     rest = carried_out(seen(gen.grant(expires=gen.NOW + timedelta(minutes=1))))
     later = gen.NOW + timedelta(minutes=1)
     assert rest.grants[0].status.accepted_at == "2026-03-01T12:00:00Z"
 
-    over = plan(rest, later)
+    over = plan(step(rest, plan(rest, later)), later)
 
     assert [write.status.accepted_at for write in over.grants] == [None]
     assert [write.status.repo_id for write in over.grants] == ["id-a"]
