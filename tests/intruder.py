@@ -19,6 +19,8 @@ from typing import Any
 from urllib.parse import quote
 
 IMAGE = "ubuntu:24.04"
+FOLDER = "/tmp/gg-%FOLDER%"
+"""Stands for the folder that a repo may bind; as long as its path, so that lengths stay true."""
 QUIET = 0.4
 """Seconds without a byte after which an answer is taken as whole."""
 HANG = 13.0
@@ -76,7 +78,7 @@ SMUGGLED = raw("POST", "/v1.45/containers/create?name=smuggled", PRIVILEGED)
 class Attack:
     """`steps` go through the gate, each on its own connection; `past` was sent to the daemon itself before.
 
-    A step's `%ID%` is the Id of the answer before it. By default the last step must be refused; `answers` are its
+    A step's `%ID%` is the last Id that was answered. By default the last step must be refused; `answers` are its
     exact statuses where something else is right. `rule`: the id in the refusal.
     """
 
@@ -236,11 +238,17 @@ class Judge:
         for mode in ("NetworkMode", "IpcMode", "CgroupnsMode"):
             if given.get(mode) == "host" and not (mode == "CgroupnsMode" and self._v1()):
                 found.append(f"{mode} host")
-        found += ["the host's network"] if "host" in (container["NetworkSettings"].get("Networks") or {}) else []
+        found += self._shared(container["State"]["Pid"])
         found += [f"bind {source}" for source in _sources(container) if source not in self.binds]
         found += [f"log driver {given['LogConfig']}"] if given["LogConfig"]["Type"] != "json-file" else []
         found += [f"execs {container['ExecIDs']}"] if container.get("ExecIDs") else []
         return found
+
+    def _shared(self, pid: int) -> list[str]:
+        """The namespaces that a running container has in common with its daemon."""
+        own = int((self.daemon.parent / "pid").read_text())
+        kinds = ("net", "ipc", "pid", "mnt") if pid else ()
+        return [f"the daemon's {kind} namespace" for kind in kinds if _namespace(pid, kind) == _namespace(own, kind)]
 
     def _v1(self) -> bool:
         return str(self._get("/info")["CgroupVersion"]) == "1"
@@ -264,6 +272,12 @@ class Ground:
     repo: str
     gate: Path
     judge: Judge
+    folder: Path
+
+    def here(self, request: bytes, id_: str) -> bytes:
+        """The request with this ground's folder and the last Id."""
+        assert len(str(self.folder)) == len(FOLDER)
+        return request.replace(FOLDER.encode(), str(self.folder).encode()).replace(b"%ID%", id_.encode())
 
 
 def _sources(container: Mapping[str, Any]) -> list[str]:
@@ -271,6 +285,10 @@ def _sources(container: Mapping[str, Any]) -> list[str]:
     sources = [text.partition(":")[0] for text in given.get("Binds") or () if text.startswith("/")]
     sources += [mount["Source"] for mount in given.get("Mounts") or () if mount["Type"] == "bind"]
     return sources + [mount["Source"] for mount in container["Mounts"] if mount["Type"] == "bind"]
+
+
+def _namespace(pid: int, kind: str) -> str:
+    return str(Path(f"/proc/{pid}/ns/{kind}").readlink())
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -287,15 +305,15 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def run(attack: Attack, gate: Path, judge: Judge) -> None:
+def run(attack: Attack, ground: Ground) -> None:
     """Does it, and fails where it was not refused as it should be or left any power behind."""
+    judge = ground.judge
     clean = judge.look()
     try:
-        for request in attack.past:
-            said = talk(judge.daemon, request)
-            assert all(status < 400 for status in statuses(said)), f"the ground could not be laid: {said!r}"
+        id_ = _all(attack.past, judge.daemon, ground, "")
         before = judge.look()
-        answer = _steps(attack, gate)
+        id_ = _all(attack.steps[:-1], ground.gate, ground, id_)
+        answer = talk(ground.gate, ground.here(attack.steps[-1], id_))
         _settle(judge)
         powers = judge.powers(before, judge.look())
     finally:
@@ -304,15 +322,14 @@ def run(attack: Attack, gate: Path, judge: Judge) -> None:
     _check_answer(attack, answer)
 
 
-def _steps(attack: Attack, gate: Path) -> bytes:
-    answer, id_ = b"", ""
-    for position, step in enumerate(attack.steps):
-        answer = talk(gate, step.replace(b"%ID%", id_.encode()))
-        if position < len(attack.steps) - 1:
-            assert all(status < 400 for status in statuses(answer)), f"step {position} was refused: {answer!r}"
-            found = re.search(rb'"Id":"([0-9a-f]{64})"', answer)
-            id_ = found[1].decode() if found else id_
-    return answer
+def _all(requests: Sequence[bytes], path: Path, ground: Ground, id_: str) -> str:
+    """Sends requests that must be taken; the last Id that came back."""
+    for request in requests:
+        said = talk(path, ground.here(request, id_))
+        assert all(status < 400 for status in statuses(said)), f"the ground could not be laid: {request!r} {said!r}"
+        found = re.search(rb'"Id":"([0-9a-f]{64})"', said)
+        id_ = found[1].decode() if found else id_
+    return id_
 
 
 def _settle(judge: Judge) -> None:

@@ -15,57 +15,56 @@ import rig
 from intruder import Ground, Judge
 
 GRANTED = "nvidia.com/gpu=0"
-FOLDER = "/tmp/gg-attacks"
-"""The folder that gpu-a may bind; fixed, for the attacks are constants."""
 
 
 @pytest.fixture(scope="session")
-def system() -> Iterator[rig.System]:
+def folder() -> Iterator[Path]:
+    """The folder that gpu-a may bind, with what a tenant can put into it."""
+    made = rig.short_folder()
+    (made / "sub").mkdir()
+    (made / "link").symlink_to("/")
+    (made / "dev").symlink_to("/dev")
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(made / "sock"))
+    if os.geteuid() == 0:
+        os.mknod(made / "null", 0o20666, os.makedev(1, 3))
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture(scope="session")
+def system(folder: Path) -> Iterator[rig.System]:
     if os.geteuid() != 0:
         pytest.skip("hack/up needs root")
     root = rig.short_folder()
-    _folder()
     try:
         made = rig.bring_up(root, rig.CHECKOUT / "examples/machines/workstation")
         rig.succeeded(made.rdc("repo", "gpu", "grant", "gpu-a", "--device", GRANTED))
-        _open_folder(root)
+        _open_folder(root, folder)
         before = intruder.workers(root)
         yield made
         assert intruder.workers(root) == before, "a process of the gate was replaced"
         assert intruder.faults(root) == []
     finally:
         rig.succeeded(rig.script("down", "--root", root))
-        shutil.rmtree(FOLDER)
     shutil.rmtree(root)
 
 
-def _folder() -> None:
-    """What a tenant can put into a folder that it may bind."""
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    place = Path(FOLDER)
-    (place / "sub").mkdir(parents=True)
-    (place / "link").symlink_to("/")
-    (place / "dev").symlink_to("/dev")
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.bind(str(place / "sock"))
-    os.mknod(place / "null", 0o20666, os.makedev(1, 3))
-
-
-def _open_folder(root: Path) -> None:
+def _open_folder(root: Path, folder: Path) -> None:
     file = root / "etc/rediacc/gpu/repos.d/gpu-a.yaml"
-    file.write_text(f"{file.read_text()}binds: [{FOLDER}]\n")
+    file.write_text(f"{file.read_text()}binds: [{folder}]\n")
     gate = root / "run/rediacc/gpu/repos/gpu-a.sock"
-    intruder.until(gate, "/containers/create?name=opened", 201, intruder.host(Binds=[f"{FOLDER}:/w"]))
+    intruder.until(gate, "/containers/create?name=opened", 201, intruder.host(Binds=[f"{folder}:/w"]))
     intruder.ask(gate, "DELETE", "/containers/opened")
 
 
 @pytest.fixture(params=["gpu-a", "gpu-b"])
-def ground(request: pytest.FixtureRequest, system: rig.System) -> Ground:
+def ground(request: pytest.FixtureRequest, system: rig.System, folder: Path) -> Ground:
     repo = str(request.param)
     holds = repo == "gpu-a"
     judge = Judge(
         system.root / "daemons" / repo / "docker.sock",
         frozenset({GRANTED} if holds else ()),
-        (FOLDER,) if holds else (),
+        (str(folder),) if holds else (),
     )
-    return Ground(system.root, repo, system.root / "run/rediacc/gpu/repos" / f"{repo}.sock", judge)
+    return Ground(system.root, repo, system.root / "run/rediacc/gpu/repos" / f"{repo}.sock", judge, folder)

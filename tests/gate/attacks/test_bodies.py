@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import intruder
-from intruder import IMAGE, PRIVILEGED, Attack, cdi, create, host, one, raw
+from intruder import FOLDER, IMAGE, PRIVILEGED, Attack, cdi, create, host, one, raw
 
 pytestmark = [pytest.mark.real, pytest.mark.req("R4", "R5", "R45")]
 
@@ -65,7 +65,7 @@ READINGS = [
     one("json.overlong-utf8", create(b'{"Image":"%b","HostConfig":{"Runtime":"\xc0\xaf"}}' % IMAGE.encode()), "body.json"),
     one("json.half-surrogate", body('{$,"Env":["\\ud800"]}'), "body.json"),
     one("json.nul-in-enum", body('{$,"HostConfig":{"Runtime":"runc\\u0000"}}'), "body.json"),
-    one("json.control-in-path", body('{$,"HostConfig":{"Binds":["/tmp/gg-attacks\\n:/x"]}}'), "host.mounts"),
+    one("json.control-in-path", body('{$,"HostConfig":{"Binds":["' + FOLDER + '\\n:/x"]}}'), "host.mounts"),
     one("json.nan", body('{$,"HostConfig":{"Memory":NaN}}'), "body.json"),
     one("json.infinity", body('{$,"HostConfig":{"Memory":-Infinity}}'), "body.json"),
     one("json.float", body('{$,"HostConfig":{"DeviceRequests":[{"Driver":"cdi","Count":1.0}]}}'), "body.json"),
@@ -255,23 +255,23 @@ BINDS = [
     *bind("/tmp/../dev", "host.mounts", "dots"),
     *bind("/./dev", "host.mounts", "dot"),
     *bind("/var/run/docker.sock", "hw.socket", "docker-sock"),
-    *bind("/tmp/gg-attacks/docker.sock", "hw.socket", "sock-name"),
+    *bind(f"{FOLDER}/docker.sock", "hw.socket", "sock-name"),
     *bind("/home", "host.binds", "outside"),
-    *bind("/tmp/gg-attacks-2", "host.binds", "beside"),
-    *bind("/tmp/gg-attacks/sub", "host.binds", "swappable"),
-    *bind("/tmp/gg-attacks/link", "host.binds", "link"),
-    *bind("/tmp/gg-attacks/link/dev", "host.binds", "through-link"),
-    *bind("/tmp/gg-attacks/dev", "host.binds", "link-dev"),
-    *bind("/tmp/gg-attacks/sock", "host.binds", "socket"),
-    *bind("/tmp/gg-attacks/null", "host.binds", "device-node"),
-    *bind("/tmp/gg-attacks/none", "host.binds", "missing"),
+    *bind(f"{FOLDER}-2", "host.binds", "beside"),
+    *bind(f"{FOLDER}/sub", "host.binds", "swappable"),
+    *bind(f"{FOLDER}/link", "host.binds", "link"),
+    *bind(f"{FOLDER}/link/dev", "host.binds", "through-link"),
+    *bind(f"{FOLDER}/dev", "host.binds", "link-dev"),
+    *bind(f"{FOLDER}/sock", "host.binds", "socket"),
+    *bind(f"{FOLDER}/null", "host.binds", "device-node"),
+    *bind(f"{FOLDER}/none", "host.binds", "missing"),
     *bind("relative/path", "host.mounts", "relative"),
-    one("bind.shared", create(host(Binds=["/tmp/gg-attacks:/x:rshared"])), "host.mounts"),
-    one("bind.slave", create(host(Binds=["/tmp/gg-attacks:/x:ro,rslave"])), "host.mounts"),
-    one("bind.four-parts", create(host(Binds=["/tmp/gg-attacks:/x:ro:/dev"])), "host.mounts"),
+    one("bind.shared", create(host(Binds=[f"{FOLDER}:/x:rshared"])), "host.mounts"),
+    one("bind.slave", create(host(Binds=[f"{FOLDER}:/x:ro,rslave"])), "host.mounts"),
+    one("bind.four-parts", create(host(Binds=[f"{FOLDER}:/x:ro:/dev"])), "host.mounts"),
     one("bind.empty-source", create(host(Binds=[":/x"])), "host.mounts"),
     one("mount.shared",
-        create(host(Mounts=[{"Type": "bind", "Source": "/tmp/gg-attacks", "Target": "/x",
+        create(host(Mounts=[{"Type": "bind", "Source": FOLDER, "Target": "/x",
                              "BindOptions": {"Propagation": "rshared"}}])), "host.mounts"),
     one("mount.type-case", create(host(Mounts=[{"Type": "BIND", "Source": "/dev", "Target": "/x"}])), "host.mounts"),
     one("mount.no-type", create(host(Mounts=[{"Source": "/dev", "Target": "/x"}])), "host.mounts"),
@@ -299,4 +299,4 @@ TABLE = [*READINGS, *DEVICES, *CAPABILITIES, *MODES, *BINDS]
 
 @pytest.mark.parametrize("attack", TABLE, ids=lambda attack: attack.id)
 def test_a_body_brings_no_hardware(ground: intruder.Ground, attack: Attack) -> None:
-    intruder.run(attack, ground.gate, ground.judge)
+    intruder.run(attack, ground)

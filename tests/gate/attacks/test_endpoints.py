@@ -72,7 +72,7 @@ CONTAINERS = [
     Attack("start.host-config", (CREATED, post("/containers/cc/start", {"Privileged": True, "Binds": ["/dev:/dev"]}))),
     Attack("start.chunked", (CREATED, raw("POST", "/containers/cc/start", b"5\r\naaaaa\r\n0\r\n\r\n", JSON, close=False)
                              .replace(b"Content-Length: 15", b"Transfer-Encoding: chunked"))),
-    after("restart.host-config", post("/containers/cc/restart", {"Privileged": True, "HostConfig": {}})),
+    after("restart.host-config", post("/containers/cc/restart", {"Privileged": True, "HostConfig": {}}), answers=(204,)),
     after("unpause.body", post("/containers/cc/unpause", {"Privileged": True})),
     after("checkpoint.create", post("/containers/cc/checkpoints", {"CheckpointID": "x", "CheckpointDir": "/tmp"}), "hw.checkpoints"),
     after("checkpoint.list", raw("GET", "/containers/cc/checkpoints?dir=/"), "hw.checkpoints"),
@@ -237,7 +237,7 @@ TABLE = [*CONTAINERS, *ARCHIVES, *IMAGES, *BUILDS, *VOLUMES, *NETWORKS, *FAMILIE
 
 @pytest.mark.parametrize("attack", TABLE, ids=lambda attack: attack.id)
 def test_no_other_endpoint_brings_hardware(ground: intruder.Ground, attack: Attack) -> None:
-    intruder.run(attack, ground.gate, ground.judge)
+    intruder.run(attack, ground)
 
 
 BACK_DOORS = {
@@ -253,25 +253,16 @@ BACK_DOORS = {
 
 @pytest.mark.parametrize("request_", BACK_DOORS.values(), ids=BACK_DOORS.keys())
 def test_the_hosts_network_has_no_other_name(ground: intruder.Ground, request_: Any) -> None:
-    """The daemon is asked to start what it took: it must not run in the host's network."""
+    """What the daemon takes under such a name, and starts, does not run in its own network namespace."""
     judge = ground.judge
     before = judge.look()
     id_ = next(network["Id"] for network in before.networks.values() if network["Driver"] == "host")
     try:
         intruder.talk(ground.gate, request_(id_))
         intruder.talk(ground.gate, raw("POST", "/containers/intruder/start"))
-        after_ = judge.look()
-        networks = {name for c in after_.containers.values() for name in c["NetworkSettings"]["Networks"] or {} if _runs(c)}
-        ids = {n["NetworkID"] for c in after_.containers.values() for n in (c["NetworkSettings"]["Networks"] or {}).values()}
-        assert "host" not in networks
-        assert id_ not in ids
-        assert judge.powers(before, after_) == []
+        assert judge.powers(before, judge.look()) == []
     finally:
         judge.clear(before)
-
-
-def _runs(container: Any) -> bool:
-    return bool(container["State"]["Running"])
 
 
 def test_a_device_node_in_an_archive_can_not_be_opened(ground: intruder.Ground) -> None:

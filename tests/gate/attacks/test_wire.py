@@ -203,4 +203,4 @@ TABLE = [*PATHS, *FRAMES, *SECONDS]
 
 @pytest.mark.parametrize("attack", TABLE, ids=lambda attack: attack.id)
 def test_bytes_have_one_meaning(ground: intruder.Ground, attack: Attack) -> None:
-    intruder.run(attack, ground.gate, ground.judge)
+    intruder.run(attack, ground)
