@@ -47,7 +47,7 @@ def daemon_pids(system: rig.System) -> list[str]:
     return [path.read_text() for path in sorted(system.root.glob("daemons/*/pid"))]
 
 
-@pytest.mark.req("D1", "D4", "D10", "D13", "R1", "R4", "R6", "R15", "R16", "R23", "R24")
+@pytest.mark.req("D1", "D4", "D10", "D13", "R1", "R4", "R6", "R3", "R15", "R16", "R23", "R24")
 def test_kubectl_apply_gives_the_device(clean: rig.System) -> None:
     """Applied, ready, in the container; refused elsewhere with the command that would grant it; gone when deleted."""
     pids = daemon_pids(clean)
@@ -206,6 +206,21 @@ def test_exclusive_both_ways(clean: rig.System) -> None:
     rig.succeeded(clean.rdc("repo", "gpu", "revoke", "gpu-a", "--device", GPU))
     rig.succeeded(clean.rdc("repo", "gpu", "grant", "gpu-b", "--device", GPU))
     assert rig.succeeded(clean.docker("gpu-b", *SMI)).startswith("GPU 0: ")
+
+
+@pytest.mark.req("R29", "R25")
+def test_exclusive_is_no_scheduler(clean: rig.System) -> None:
+    """Two containers of the granted repo share the card."""
+    rig.succeeded(clean.rdc("repo", "gpu", "grant", "gpu-a", "--device", GPU, "--exclusive"))
+    try:
+        for name in ("one", "two"):
+            rig.succeeded(
+                clean.docker("gpu-a", "run", "-d", "--name", name, "--device", GPU, "ubuntu:24.04", "sleep", "60")
+            )
+        for name in ("one", "two"):
+            assert rig.succeeded(clean.docker("gpu-a", "exec", name, "nvidia-smi", "-L")).startswith("GPU 0: ")
+    finally:
+        rig.succeeded(clean.docker("gpu-a", "rm", "-f", "one", "two"))
 
 
 @pytest.mark.req("R1", "R6")

@@ -30,6 +30,7 @@ class Mutant:
 
 
 DECIDE = "tests/crds/decide/test_decide.py"
+POLICY = "tests/gate/policy"
 MUTANTS = {
     "an exclusive grant doesn't keep others out": Mutant(
         "gpugrant_crds/decide/conflicts.py",
@@ -60,6 +61,38 @@ MUTANTS = {
         "if it.repo is None or issued_for is None or it.repo.id == issued_for:",
         "if it.repo is None or issued_for is None or it.repo.name == it.grant.spec.repo:",
         DECIDE,
+    ),
+    "a device without a grant passes": Mutant(
+        "gpugrant_gate/policy/rules.py",
+        "return not repo.unfit and name in repo.granted and names.is_qualified(name)",
+        "return not repo.unfit and names.is_qualified(name)",
+        f"{POLICY}/test_hardware.py",
+    ),
+    "a device request with capabilities is taken for a CDI name": Mutant(
+        "gpugrant_gate/policy/container.py",
+        "and bool(self.ids) and not self.capabilities and not self.options",
+        "and bool(self.ids) and not self.options",
+        f"{POLICY}/test_hardware.py",
+    ),
+    "a daemon's privileged container starts": Mutant(
+        "gpugrant_gate/policy/rules.py",
+        'if container.host.get("Privileged"):',
+        'if container.host.get("Privileged") and not container.started:',
+        f"{POLICY}/test_start.py",
+    ),
+    "a duplicate JSON key passes": Mutant(
+        "gpugrant_gate/policy/strictjson.py",
+        "if len(found) != len(pairs):",
+        "if len(found) > len(pairs):",
+        f"{POLICY}/test_strictjson.py",
+    ),
+    "a field that is not known passes": Mutant(
+        "gpugrant_gate/policy/bodies.py",
+        """def _unknown(key: str, value: Any, path: str, reading: Reading) -> None:
+    if not is_zero(value):""",
+        """def _unknown(key: str, value: Any, path: str, reading: Reading) -> None:
+    if value is None:""",
+        f"{POLICY}/test_bodies.py",
     ),
 }
 

@@ -1,0 +1,97 @@
+"""Real Docker daemons that can't be trusted with CDI devices: no hardware, and the lines that mend it (R52)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rig
+import standalone
+
+pytestmark = [pytest.mark.real, pytest.mark.must_run, pytest.mark.timeout(300)]
+
+GPU = "nvidia.com/gpu=all"
+
+
+@pytest.fixture(scope="module")
+def instance() -> Iterator[standalone.Instance]:
+    if os.geteuid() != 0:
+        pytest.skip("a Docker daemon needs root")
+    with standalone.up() as running:
+        yield running
+
+
+@contextmanager
+def dockerd(folder: Path, settings: Mapping[str, Any]) -> Iterator[Path]:
+    """A plain daemon with these lines in its daemon.json; its socket."""
+    folder.mkdir()
+    socket = folder / "d.sock"
+    file = folder / "daemon.json"
+    own = {
+        "hosts": [f"unix://{socket}"],
+        "group": "root",
+        "data-root": str(folder / "data"),
+        "exec-root": str(folder / "exec"),
+        "pidfile": str(folder / "pid"),
+        "bridge": "none",
+        "iptables": False,
+        "ip6tables": False,
+    }
+    file.write_text(json.dumps(own | dict(settings)))
+    bin_ = rig.tools_of("28")
+    environ = {**os.environ, "PATH": f"{bin_}:{os.environ['PATH']}"}
+    with (folder / "log").open("wb") as log:
+        command = ["unshare", "--mount", "--net", str(bin_ / "dockerd"), "--config-file", str(file)]
+        with subprocess.Popen(command, env=environ, stdout=log, stderr=log) as process:
+            try:
+                rig.wait_for(lambda: rig.docker("28", socket, "version").returncode == 0, seconds=30)
+                yield socket
+            finally:
+                process.terminate()
+
+
+def cases(root: Path) -> dict[str, tuple[dict[str, Any], str]]:
+    """daemon.json lines, and the line that the message asks for."""
+    ours = {"features": {"cdi": True}, "cdi-spec-dirs": [f"{root}/etc/cdi"]}
+    return {
+        "cdi-off": ({"features": {"cdi": False}}, '"features": {"cdi": true}'),
+        "other-folder": ({"features": {"cdi": True}, "cdi-spec-dirs": ["/var/run/cdi"]}, f"{root}/etc/cdi"),
+        "two-folders": (
+            {"features": {"cdi": True}, "cdi-spec-dirs": [f"{root}/etc/cdi", "/var/run/cdi"]},
+            f"{root}/etc/cdi",
+        ),
+        "other-runtime": (
+            ours | {"runtimes": {"other": {"path": "runc"}}, "default-runtime": "other"},
+            '"default-runtime": "runc"',
+        ),
+    }
+
+
+@pytest.mark.req("R52", "R43", "R4")
+@pytest.mark.parametrize("name", ["cdi-off", "other-folder", "two-folders", "other-runtime"])
+def test_an_unfit_daemon_gets_no_hardware(instance: standalone.Instance, name: str) -> None:
+    """The grant is stored and not Ready, the container is refused, and both say which lines mend it."""
+    settings, line = cases(instance.root)[name]
+    with dockerd(instance.root / name, settings) as socket:
+        added = instance.gpugrant("repo", "add", name, "--upstream", str(socket))
+        granted = instance.rdc("repo", "gpu", "grant", name, "--device", GPU, "--timeout", "3s")
+        through = instance.layout.repo_socket(name)
+        refused = rig.docker("28", through, "run", "--rm", "--device", GPU, "ubuntu:24.04", "true")
+        listed = json.loads(instance.gpugrant("repo", "list", "-o", "json").stdout)
+        instance.rdc("repo", "gpu", "revoke", name, "--device", GPU)
+        instance.gpugrant("repo", "remove", name)
+
+    assert added.exit_code == 0
+    assert granted.exit_code != 0
+    assert line in granted.output
+    assert refused.returncode != 0
+    assert line in refused.stderr
+    (shown,) = [repo for repo in (listed["repos"] if isinstance(listed, dict) else listed) if repo["name"] == name]
+    assert shown["fit"] is False
