@@ -109,11 +109,18 @@ class Cache:
 
     def lacks(self, item: GpuMachine | RepoGpuGrant) -> bool:
         """Whether `item` is news."""
-        if isinstance(item, GpuMachine):
-            before: GpuMachine | RepoGpuGrant | None = self._machines.get(item.metadata.name)
-        else:
-            before = self._grants.get((item.metadata.namespace, item.metadata.name))
-        return self._takes(None if before is None else before.metadata, item.metadata)
+        meta = item.metadata
+        return self.lacks_machine(meta) if isinstance(item, GpuMachine) else self.lacks_grant(meta)
+
+    def lacks_machine(self, meta: Metadata) -> bool:
+        """Whether that version of a machine is news: what is not, need not be read any further."""
+        before = self._machines.get(meta.name)
+        return self._takes(None if before is None else before.metadata, meta)
+
+    def lacks_grant(self, meta: Metadata) -> bool:
+        """Whether that version of a grant is news."""
+        before = self._grants.get((meta.namespace, meta.name))
+        return self._takes(None if before is None else before.metadata, meta)
 
     def _takes(self, before: Metadata | None, after: Metadata) -> bool:
         if after.uid in self._buried:

@@ -12,8 +12,9 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 import structlog
+from pydantic import ValidationError
 
-from gpugrant_crds.v1alpha1 import GpuMachine, RepoGpuGrant
+from gpugrant_crds.v1alpha1 import GpuMachine, Metadata, RepoGpuGrant
 from gpugrant_operator.controller.api import (
     MACHINES,
     NAMESPACES,
@@ -291,6 +292,8 @@ class Controller:
         deleted = kind == "DELETED"
         if resource == NAMESPACES:
             return self._take_namespace(raw, deleted=deleted)
+        if not deleted and not self._is_news(resource, raw):
+            return frozenset()
         if resource == MACHINES:
             machine = read_machine(raw)
             meta = machine.metadata
@@ -298,6 +301,14 @@ class Controller:
         grant = read_grant(raw)
         key = (grant.metadata.namespace, grant.metadata.name)
         return self._cache.drop_grant(key, grant.metadata.uid) if deleted else self._cache.put_grant(grant)
+
+    def _is_news(self, resource: str, raw: JsonObject) -> bool:
+        """Most events are echoes of our own writes, and a machine's ledger takes long to read."""
+        try:
+            meta = Metadata.model_validate(raw.get("metadata"))
+        except ValidationError:
+            return True
+        return self._cache.lacks_machine(meta) if resource == MACHINES else self._cache.lacks_grant(meta)
 
     def _take_namespace(self, raw: JsonObject, *, deleted: bool) -> frozenset[str]:
         metadata = raw.get("metadata") or {}
