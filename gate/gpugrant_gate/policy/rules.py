@@ -78,7 +78,8 @@ def holds(name: str, repo: RepoView) -> bool:
 def _unfit(container: Container, repo: RepoView) -> Iterator[str]:
     why = repo.unfit or repo.withheld
     if why and container.names:
-        yield f"repo {repo.name} gets no hardware on {repo.machine}: {why}"
+        wanted = messages.listed(container.names)
+        yield f"repo {repo.name} can't have {wanted} on {repo.machine}: it gets no hardware there, since {why}"
 
 
 def _grant(container: Container, repo: RepoView) -> Iterator[str]:
