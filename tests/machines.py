@@ -71,13 +71,20 @@ class Machine:
         for name in ("card1", "renderD129"):
             self.remove(f"sys/class/drm/{name}", f"dev/dri/{name}")
 
-    def options(self, install: setup.Install | None = None, *, dry_run: bool = False) -> setup.Options:
-        return setup.Options(self.root, self.tree, install, dry_run, Limits(smi=5.0, toolkit=5.0))
+    def options(
+        self, install: setup.Install | None = None, *, dry_run: bool = False, default: setup.Install = "auto"
+    ) -> setup.Options:
+        return setup.Options(self.root, self.tree, install, dry_run, default, Limits(smi=5.0, toolkit=5.0))
 
     def setup(
-        self, install: setup.Install | None = None, *, dry_run: bool = False, now: datetime = NOW
+        self,
+        install: setup.Install | None = None,
+        *,
+        dry_run: bool = False,
+        default: setup.Install = "auto",
+        now: datetime = NOW,
     ) -> setup.Outcome:
-        return setup.run(self.options(install, dry_run=dry_run), lambda: now, lambda _line: None)
+        return setup.run(self.options(install, dry_run=dry_run, default=default), lambda: now, lambda _line: None)
 
     def cdi(self, name: str) -> Path:
         return self.root / "etc/cdi" / name

@@ -31,7 +31,15 @@ def cli() -> None:
     "install",
     type=click.Choice(["auto", "true", "false"]),
     help="auto: use NVIDIA's toolkit when an NVIDIA GPU is present; true: in any case; false: leave all of NVIDIA's "
-    "alone. Kept by later runs. Without it: what was given last, else auto.",
+    "alone. Kept by later runs. Without it: what was given last, else --toolkit-default.",
+)
+@click.option(
+    "--toolkit-default",
+    "default",
+    type=click.Choice(["auto", "true", "false"]),
+    default="auto",
+    help="What counts until --install-nvidia-toolkit is given once; the operator passes the GpuMachine's "
+    "toolkit.install. Default: auto.",
 )
 @click.option(
     "--root",
@@ -49,10 +57,15 @@ def cli() -> None:
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json: the inventory.")
 @click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")
 def setup_command(
-    install: Install | None, root: Path, hardware: Path, output: Literal["text", "json"], dry_run: bool
+    install: Install | None,
+    default: Install,
+    root: Path,
+    hardware: Path,
+    output: Literal["text", "json"],
+    dry_run: bool,
 ) -> None:
     """Detects the GPUs, makes the CDI specs and records the inventory. Configures no container runtime."""
-    options = setup.Options(root.absolute(), hardware.resolve(), install, dry_run)
+    options = setup.Options(root.absolute(), hardware.resolve(), install, dry_run, default)
     try:
         outcome = setup.run(options, lambda: datetime.now(UTC), _progress)
     except setup.Busy as error:

@@ -38,12 +38,14 @@ class Busy(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`install`: None keeps what was given by hand before, else auto (R13)."""
+    """`install`: given by hand, and kept by later runs; None: what was given last, else `default` (R13)."""
 
     root: Path = Path("/")
     hardware: Path = Path("/")
     install: Install | None = None
     dry_run: bool = False
+    default: Install = "auto"
+    """What the machine's object asks for: it counts until somebody gives a value by hand."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -117,6 +119,10 @@ class _Run:
         if self.options.install is not None:
             self.state = self.state.model_copy(update={"install_nvidia_toolkit": self.options.install})
 
+    @property
+    def _install(self) -> Install:
+        return self.state.install_nvidia_toolkit or self.options.default
+
     def all(self) -> Outcome:
         seen = gather.gather(self.tree, self._env(), self.options.limits, self.progress)
         found = cards.join(seen)
@@ -176,7 +182,7 @@ class _Run:
             self._put(name, None if spec is None else cdi.dump(spec).encode())
 
     def _nvidia_spec(self, seen: Observed, found: Cards) -> None:
-        install: Install = self.state.install_nvidia_toolkit or "auto"
+        install = self._install
         program = self.tree.program("nvidia-ctk")
         current = self._current(specs.NVIDIA_FILE)
         match nvidia_spec.action(
@@ -306,7 +312,7 @@ class _Run:
     def _toolkit_version(self) -> str | None:
         """With `false` nothing of NVIDIA's is run (R13)."""
         program = self.tree.program("nvidia-ctk")
-        if program is None or self.state.install_nvidia_toolkit == "false":
+        if program is None or self._install == "false":
             return None
         ended = programs.run(program, ("--version",), timeout=self.options.limits.smi, env=self._env())
         return nvidia.parse_toolkit_version(ended.stdout) if ended.ok else None

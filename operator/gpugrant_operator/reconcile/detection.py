@@ -23,7 +23,7 @@ RETRY_LAST = timedelta(minutes=10)
 
 _UNITS = {"h": "hours", "m": "minutes", "s": "seconds"}
 _INSTALL = {"Auto": "auto", "Always": "true", "Never": "false"}
-"""spec.toolkit.install as `renet setup --install-nvidia-toolkit` takes it (design 3)."""
+"""spec.toolkit.install as `renet setup --toolkit-default` takes it (design 3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,9 @@ def interval(machine: GpuMachine) -> timedelta:
 
 
 def arguments(machine: GpuMachine) -> tuple[str, ...]:
-    """What the machine's spec adds to `renet setup`: nothing where it says nothing (R13)."""
+    """What the machine's spec adds to `renet setup`; a value that was given there by hand outranks it (R13)."""
     install = None if machine.spec.toolkit is None else machine.spec.toolkit.install
-    return () if install is None else ("--install-nvidia-toolkit", _INSTALL[install])
+    return () if install is None else ("--toolkit-default", _INSTALL[install])
 
 
 def _never_detected(machine: GpuMachine, scene: Scene, now: datetime) -> bool:

@@ -184,6 +184,19 @@ def test_a_value_given_by_hand_is_kept_by_later_runs(recorded: Recorded) -> None
     assert machine.cdi("nvidia.yaml").exists()
 
 
+@pytest.mark.req("R13")
+def test_the_machines_object_counts_until_a_value_is_given_by_hand(recorded: Recorded) -> None:
+    machine = recorded("workstation")
+    machine.setup(default="false")
+    assert not machine.cdi("nvidia.yaml").exists()
+    machine.setup(default="auto")
+    assert machine.cdi("nvidia.yaml").exists()
+    machine.setup("true")
+    machine.remove_nvidia_card()
+    machine.setup(default="false")
+    assert not machine.cdi("nvidia.yaml").exists()
+
+
 @pytest.mark.req("R11", "R13")
 def test_a_missing_toolkit_fails_the_run_and_the_rest_is_done(recorded: Recorded) -> None:
     machine = recorded("workstation")

@@ -129,5 +129,5 @@ def test_interval(text: str, length: timedelta) -> None:
 @pytest.mark.parametrize(("install", "value"), [("Auto", "auto"), ("Always", "true"), ("Never", "false")])
 def test_toolkit_install(install: str, value: str) -> None:
     """Each value has its own in `renet setup`; a spec that says nothing leaves what was given by hand."""
-    assert detection.arguments(machine(toolkit={"install": install})) == ("--install-nvidia-toolkit", value)
+    assert detection.arguments(machine(toolkit={"install": install})) == ("--toolkit-default", value)
     assert detection.arguments(machine()) == detection.arguments(machine(toolkit={})) == ()
