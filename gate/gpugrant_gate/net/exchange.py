@@ -58,6 +58,8 @@ async def plain(client: Link, daemon: Link, call: Call, limits: Limits) -> Outco
     upload = _Upload(client, daemon, _stream_of(call), plain_tar=call.outgoing.plain_tar)
     watch = _Watch(client, daemon, upload, lasting=call.lasting)
     try:
+        if not upload.done:
+            daemon.keep_last_words()
         daemon.write(_request_head(call))
         upload.start()
         client.watch(watch)

@@ -7,6 +7,8 @@ comes, without a task switch; when the other end's transport is full, this end s
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import select
 import socket
 import struct
@@ -46,6 +48,7 @@ class Link(asyncio.Protocol):
         self._watchers: list[Callable[[], None]] = []
         self._paused = False
         self._held = False
+        self._spare: socket.socket | None = None
         self.writable = True
         self.at_eof = False
         """The peer will send no more."""
@@ -75,6 +78,7 @@ class Link(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._hear_last_words()
         self.at_eof = self.lost = True
         self._wake()
         if self._drained is not None and not self._drained.done():
@@ -188,13 +192,35 @@ class Link(asyncio.Protocol):
 
     def close(self) -> None:
         """Closes once all that was written is out."""
+        self._drop_spare()
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
         """Closes at once: a peer sees that what it got is not whole."""
+        self._drop_spare()
         if self._transport is not None:
             self._transport.abort()
+
+    def keep_last_words(self) -> None:
+        """From now on what the peer wrote before it closed is read, even when a write to it fails first: the event loop
+        would drop it (a daemon answers an upload that it refuses, and closes, while the upload still comes)."""
+        if self._spare is None and self._transport is not None and not self.lost:
+            self._spare = socket.socket(fileno=os.dup(self._transport.get_extra_info("socket").fileno()))
+
+    def _hear_last_words(self) -> None:
+        """What still lies in the socket; no more than its kernel buffer, for the other side is closed."""
+        spare, self._spare = self._spare, None
+        if spare is None:
+            return
+        with spare, contextlib.suppress(OSError):
+            while data := spare.recv(_BUFFER_MAX, socket.MSG_DONTWAIT):
+                self.data_received(data)
+
+    def _drop_spare(self) -> None:
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None
 
     # What the socket says.
 
