@@ -171,13 +171,39 @@ class Seen:
 
 
 HARMLESS = {
-    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW",
-    "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT", "IPC_LOCK", "SYS_NICE", "SYS_RESOURCE",
-}  # fmt: skip
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "MKNOD",
+    "NET_BIND_SERVICE",
+    "NET_RAW",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYS_CHROOT",
+    "IPC_LOCK",
+    "SYS_NICE",
+    "SYS_RESOURCE",
+}
 EMPTY = (
-    "Privileged", "Devices", "DeviceCgroupRules", "CgroupParent", "Cgroup", "PidMode", "UsernsMode", "Annotations",
-    "BlkioWeightDevice", "BlkioDeviceReadBps", "BlkioDeviceWriteBps", "BlkioDeviceReadIOps", "BlkioDeviceWriteIOps",
-)  # fmt: skip
+    "Privileged",
+    "Devices",
+    "DeviceCgroupRules",
+    "CgroupParent",
+    "Cgroup",
+    "PidMode",
+    "UsernsMode",
+    "Annotations",
+    "BlkioWeightDevice",
+    "BlkioDeviceReadBps",
+    "BlkioDeviceWriteBps",
+    "BlkioDeviceReadIOps",
+    "BlkioDeviceWriteIOps",
+)
 MASKS = {"/proc/kcore", "/proc/keys", "/sys/firmware"}
 SECURITY = re.compile(r"no-new-privileges(?:[=:]true)?|label[=:]level:.*")
 
@@ -215,7 +241,11 @@ class Judge:
         fresh = [volume for name, volume in after.volumes.items() if name not in before.volumes]
         found += [f"volume {v['Name']}: {v}" for v in fresh if v["Driver"] != "local" or v.get("Options")]
         nets = [network for id_, network in after.networks.items() if id_ not in before.networks]
-        found += [f"network {n['Name']}: {n['Driver']}" for n in nets if n["Driver"] != "bridge" or n.get("ConfigFrom", {}).get("Network")]
+        found += [
+            f"network {n['Name']}: {n['Driver']}"
+            for n in nets
+            if n["Driver"] != "bridge" or n.get("ConfigFrom", {}).get("Network")
+        ]
         found += ["a plugin"] if after.plugins != before.plugins else []
         return found
 
@@ -225,7 +255,12 @@ class Judge:
         found = [f"{field}={given[field]!r}" for field in EMPTY if given.get(field)]
         for request in given.get("DeviceRequests") or []:
             ids = set(request.get("DeviceIDs") or ())
-            shape = (request["Driver"], request["Count"], request.get("Capabilities") or [], request.get("Options") or {})
+            shape = (
+                request["Driver"],
+                request["Count"],
+                request.get("Capabilities") or [],
+                request.get("Options") or {},
+            )
             if shape != ("cdi", 0, [], {}) or not ids <= self.granted:
                 found.append(f"DeviceRequests {request}")
         capabilities = {name.upper().removeprefix("CAP_") for name in given.get("CapAdd") or ()}

@@ -431,8 +431,17 @@ def _update(asked: Asked) -> Decision:
 # files, images, volumes, networks, builds
 
 
-def _archive_put(asked: Asked) -> Decision:
-    return Admission("container.archive.put", replace(_outgoing(asked), plain_tar=True))
+def _archive(asked: Asked) -> Decision:
+    """For files in and out the daemon mounts what the container has, running or not: only its mounts count."""
+    known = _known(asked, asked.named)
+    if isinstance(known, Refusal):
+        return known
+    held, id_ = known
+    violations = rules.mounted(held, asked.repo, asked.facts)
+    if violations:
+        return _refused(asked, violations)
+    plain_tar = asked.routed.body is Body.STREAM
+    return Admission(asked.routed.route, replace(_outgoing(asked, id_=id_), plain_tar=plain_tar))
 
 
 def _commit(asked: Asked) -> Decision:
@@ -538,7 +547,9 @@ JUDGES: Mapping[str, _Judged] = {
     ),
     "exec.create": _Judged(_exec_create, shapes.EXEC_CREATE, _the_container),
     "exec.start": _Judged(_exec_start, shapes.EXEC_START, _wanted_for_exec_start, may_be_empty=True),
-    "container.archive.put": _Judged(_archive_put),
+    "container.archive.get": _Judged(_archive, wants=_the_container),
+    "container.archive.head": _Judged(_archive, wants=_the_container),
+    "container.archive.put": _Judged(_archive, wants=_the_container),
     "image.commit": _Judged(_commit, shapes.COMMIT, may_be_empty=True),
     "image.import": _Judged(_import),
     "build": _Judged(_build),

@@ -340,10 +340,19 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+MOUNT_RULES = frozenset({"hw.socket", "hw.trees", "hw.volumes"})
+
+
 def judge(container: Container, repo: RepoView, facts: Facts) -> tuple[Violation, ...]:
     """Every rule that the container breaks, hardware first, then the fields that it may not have."""
     found = [Violation(rule.id, text) for rule in RULES for text in rule.broken(container, repo, facts)]
     return tuple(dict.fromkeys([*found, *container.faults]))
+
+
+def mounted(container: Container, repo: RepoView, facts: Facts) -> tuple[Violation, ...]:
+    """The hardware rules on mounts alone: for what reads or writes a container's files."""
+    found = ((rule.id, rule.broken(container, repo, facts)) for rule in RULES if rule.id in MOUNT_RULES)
+    return tuple(Violation(id_, text) for id_, texts in found for text in texts)
 
 
 def hardware(container: Container, repo: RepoView, facts: Facts) -> tuple[Violation, ...]:

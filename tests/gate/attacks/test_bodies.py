@@ -31,17 +31,30 @@ READINGS = [
     one("json.duplicate-null", body('{$,"HostConfig":{"Privileged":true},"HostConfig":null}'), "body.keys"),
     one("json.duplicate-scalar", body('{$,"HostConfig":{"Privileged":true,"Privileged":null}}'), "body.keys"),
     one("json.duplicate-false", body('{$,"HostConfig":{"Privileged":true,"Privileged":false}}'), "body.keys"),
-    one("json.duplicate-list",
-        body('{$,"HostConfig":{"DeviceRequests":[{"Driver":"nvidia","Count":-1}],"DeviceRequests":[{}]}}'), "body.keys"),
-    one("json.duplicate-map", body('{$,"HostConfig":{"Sysctls":{"net.a":"1"},"Sysctls":{"kernel.b":"1"}}}'), "body.keys"),
-    one("json.duplicate-cleared", body('{$,"HostConfig":{"Binds":["/dev:/x"],"Binds":[],"Binds":[null]}}'), "body.keys"),
-    one("json.duplicate-deep",
-        body('{$,"HostConfig":{"Mounts":[{"Type":"bind","Source":"/dev","Type":"volume","Target":"/x"}]}}'), "body.keys"),
+    one(
+        "json.duplicate-list",
+        body('{$,"HostConfig":{"DeviceRequests":[{"Driver":"nvidia","Count":-1}],"DeviceRequests":[{}]}}'),
+        "body.keys",
+    ),
+    one(
+        "json.duplicate-map", body('{$,"HostConfig":{"Sysctls":{"net.a":"1"},"Sysctls":{"kernel.b":"1"}}}'), "body.keys"
+    ),
+    one(
+        "json.duplicate-cleared", body('{$,"HostConfig":{"Binds":["/dev:/x"],"Binds":[],"Binds":[null]}}'), "body.keys"
+    ),
+    one(
+        "json.duplicate-deep",
+        body('{$,"HostConfig":{"Mounts":[{"Type":"bind","Source":"/dev","Type":"volume","Target":"/x"}]}}'),
+        "body.keys",
+    ),
     one("json.fold-host", body('{$,"HostConfig":{"Privileged":true},"hostconfig":{}}'), "body.keys"),
     one("json.fold-upper", body('{$,"HOSTCONFIG":{"PRIVILEGED":true}}'), "hw.privileged"),
     one("json.fold-inner", body('{$,"HostConfig":{"privileged":true,"Privileged":false}}'), "body.keys"),
-    one("json.fold-request",
-        body('{$,"HostConfig":{"DeviceRequests":[{"Driver":"cdi","driver":"nvidia","DeviceIDs":["0"]}]}}'), "body.keys"),
+    one(
+        "json.fold-request",
+        body('{$,"HostConfig":{"DeviceRequests":[{"Driver":"cdi","driver":"nvidia","DeviceIDs":["0"]}]}}'),
+        "body.keys",
+    ),
     one("json.long-s", body('{$,"Ho\u017ftConfig":{"Privileged":true}}'), "body.keys"),
     one("json.long-s-escaped", body('{$,"Ho\\u017ftConfig":{"Privileged":true}}'), "body.keys"),
     one("json.long-s-inner", body('{$,"HostConfig":{"Device\u017f":[]}}'), "body.keys"),
@@ -50,7 +63,11 @@ READINGS = [
     one("json.escaped-key", body('{$,"\\u0048ostConfig":{"\\u0050rivileged":true}}'), "hw.privileged"),
     one("json.key-blank", body('{$,"HostConfig ":{"Privileged":true}}'), "body.field"),
     one("json.key-embedded", body('{$,"Config":{"HostConfig":{"Privileged":true}}}'), "body.field"),
-    one("json.key-resources", body('{$,"HostConfig":{"Resources":{"Devices":[{"PathOnHost":"/dev/sda"}]}}}'), "body.field"),
+    one(
+        "json.key-resources",
+        body('{$,"HostConfig":{"Resources":{"Devices":[{"PathOnHost":"/dev/sda"}]}}}'),
+        "body.field",
+    ),
     one("json.trailing-brace", body('{$}} {"HostConfig":{"Privileged":true}}'), "body.json"),
     one("json.trailing-bracket", body('{$,"HostConfig":{"Privileged":true}} ] {}'), "body.json"),
     one("json.two-values", body('{$}{$,"HostConfig":{"Privileged":true}}'), "body.json"),
@@ -62,7 +79,11 @@ READINGS = [
     one("json.utf16", coded('{$,"HostConfig":{"Privileged":true}}', "utf-16"), "body.json"),
     one("json.utf32", coded('{$,"HostConfig":{"Privileged":true}}', "utf-32-le"), "body.json"),
     one("json.bad-utf8", create(b'{"Image":"%b","Env":["\xff"]}' % IMAGE.encode()), "body.json"),
-    one("json.overlong-utf8", create(b'{"Image":"%b","HostConfig":{"Runtime":"\xc0\xaf"}}' % IMAGE.encode()), "body.json"),
+    one(
+        "json.overlong-utf8",
+        create(b'{"Image":"%b","HostConfig":{"Runtime":"\xc0\xaf"}}' % IMAGE.encode()),
+        "body.json",
+    ),
     one("json.half-surrogate", body('{$,"Env":["\\ud800"]}'), "body.json"),
     one("json.nul-in-enum", body('{$,"HostConfig":{"Runtime":"runc\\u0000"}}'), "body.json"),
     one("json.control-in-path", body('{$,"HostConfig":{"Binds":["' + FOLDER + '\\n:/x"]}}'), "host.mounts"),
@@ -88,13 +109,22 @@ READINGS = [
     one("json.single-quotes", body("{$,'HostConfig':{'Privileged':true}}"), "body.json"),
     one("media.none", raw("POST", "/containers/create", PRIVILEGED, "X-No: type"), "http.content-type"),
     one("media.text", raw("POST", "/containers/create", PRIVILEGED, "Content-Type: text/json"), "http.content-type"),
-    one("media.form", raw("POST", "/containers/create", PRIVILEGED, "Content-Type: application/x-www-form-urlencoded"),
-        "http.content-type"),
-    one("media.two", raw("POST", "/containers/create", PRIVILEGED, "Content-Type: application/json", "Content-Type: text/x"),
-        "wire.duplicate-header"),
-    one("media.parameter", raw("POST", "/containers/create", PRIVILEGED, "Content-Type: application/json; charset=utf-7"),
-        "hw.privileged"),
-]  # fmt: skip
+    one(
+        "media.form",
+        raw("POST", "/containers/create", PRIVILEGED, "Content-Type: application/x-www-form-urlencoded"),
+        "http.content-type",
+    ),
+    one(
+        "media.two",
+        raw("POST", "/containers/create", PRIVILEGED, "Content-Type: application/json", "Content-Type: text/x"),
+        "wire.duplicate-header",
+    ),
+    one(
+        "media.parameter",
+        raw("POST", "/containers/create", PRIVILEGED, "Content-Type: application/json; charset=utf-7"),
+        "hw.privileged",
+    ),
+]
 
 
 def request(**fields: Any) -> bytes:
@@ -105,9 +135,18 @@ DEVICES = [
     one("hw.cdi-not-held", create(cdi(OTHER)), "hw.grant"),
     one("hw.cdi-all", create(cdi("nvidia.com/gpu=all")), "hw.grant"),
     one("hw.cdi-one-of-two", create(cdi("nvidia.com/gpu=0", OTHER)), "hw.grant"),
-    one("hw.cdi-second-request",
-        create(host(DeviceRequests=[{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=0"]},
-                                    {"Driver": "cdi", "DeviceIDs": [OTHER]}])), "hw.grant"),
+    one(
+        "hw.cdi-second-request",
+        create(
+            host(
+                DeviceRequests=[
+                    {"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=0"]},
+                    {"Driver": "cdi", "DeviceIDs": [OTHER]},
+                ]
+            )
+        ),
+        "hw.grant",
+    ),
     one("hw.cdi-case", create(cdi("NVIDIA.com/gpu=0")), "hw.grant"),
     one("hw.cdi-blank", create(cdi("nvidia.com/gpu=0 ")), "hw.grant"),
     one("hw.cdi-newline", create(cdi("nvidia.com/gpu=0\n")), "hw.grant"),
@@ -132,19 +171,30 @@ DEVICES = [
     one("hw.driver-amd", request(Driver="amd", Count=-1, DeviceIDs=None), "hw.gpus"),
     one("hw.gpus-all", create(host(DeviceRequests=[GPUS])), "hw.gpus"),
     one("hw.gpus-count", create(host(DeviceRequests=[{"Count": 1}])), "hw.gpus"),
-    one("hw.gpus-beside-cdi",
-        create(host(DeviceRequests=[{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=0"]}, GPUS])), "hw.gpus"),
+    one(
+        "hw.gpus-beside-cdi",
+        create(host(DeviceRequests=[{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=0"]}, GPUS])),
+        "hw.gpus",
+    ),
     one("hw.raw", create(host(Devices=[NODE])), "hw.devices"),
     one("hw.raw-dri", create(host(Devices=[NODE | {"PathOnHost": "/dev/dri"}])), "hw.devices"),
-    one("hw.raw-kfd", create(host(Devices=[NODE | {"PathOnHost": "/dev/kfd", "CgroupPermissions": "m"}])), "hw.devices"),
+    one(
+        "hw.raw-kfd", create(host(Devices=[NODE | {"PathOnHost": "/dev/kfd", "CgroupPermissions": "m"}])), "hw.devices"
+    ),
     one("hw.raw-slashes", create(host(Devices=[NODE | {"PathOnHost": "//dev//nvidia0"}])), "hw.devices"),
     one("hw.raw-dots", create(host(Devices=[NODE | {"PathOnHost": "/tmp/../dev/sda"}])), "hw.devices"),
     one("hw.raw-null-device", create(host(Devices=[NODE | {"PathOnHost": "/dev/null"}])), "hw.devices"),
     one("hw.raw-no-host", create(host(Devices=[{"PathInContainer": "/dev/nvidia0"}])), "hw.devices"),
-    one("hw.raw-cdi-not-held",
-        create(host(Devices=[{"PathOnHost": OTHER, "PathInContainer": OTHER, "CgroupPermissions": "rwm"}])), "hw.grant"),
-    one("hw.raw-cdi-other-path",
-        create(host(Devices=[{"PathOnHost": "nvidia.com/gpu=0", "PathInContainer": "/dev/sda"}])), "hw.devices"),
+    one(
+        "hw.raw-cdi-not-held",
+        create(host(Devices=[{"PathOnHost": OTHER, "PathInContainer": OTHER, "CgroupPermissions": "rwm"}])),
+        "hw.grant",
+    ),
+    one(
+        "hw.raw-cdi-other-path",
+        create(host(Devices=[{"PathOnHost": "nvidia.com/gpu=0", "PathInContainer": "/dev/sda"}])),
+        "hw.devices",
+    ),
     one("hw.cgroup-rule", create(host(DeviceCgroupRules=["c 195:* rwm"])), "hw.cgroup-rules"),
     one("hw.cgroup-rule-all", create(host(DeviceCgroupRules=["a *:* rwm"])), "hw.cgroup-rules"),
     one("hw.cgroup-rule-empty", create(host(DeviceCgroupRules=[""])), "hw.cgroup-rules"),
@@ -161,8 +211,11 @@ DEVICES = [
     one("hw.cgroup-of", create(host(Cgroup="container:x")), "hw.cgroup"),
     one("hw.pid-host", create(host(PidMode="host")), "hw.pid"),
     one("hw.pid-container", create(host(PidMode="container:x")), "hw.pid"),
-    one("hw.annotation-systemd", create(host(Annotations={"org.systemd.property.DeviceAllow": "['/dev/sda rw']"})),
-        "hw.annotations"),
+    one(
+        "hw.annotation-systemd",
+        create(host(Annotations={"org.systemd.property.DeviceAllow": "['/dev/sda rw']"})),
+        "hw.annotations",
+    ),
     one("hw.annotation-criu", create(host(Annotations={"org.criu.config": "/tmp/x"})), "hw.annotations"),
     one("hw.annotation-cdi", create(host(Annotations={"cdi.k8s.io/x": OTHER})), "hw.annotations"),
     one("hw.masked-empty", create(host(MaskedPaths=[])), "hw.masks"),
@@ -173,22 +226,42 @@ DEVICES = [
     one("hw.windows-isolation", create(host(Isolation="process")), "host.isolation"),
     one("hw.unknown-field", create(host(NriConfig={"a": 1})), "body.field"),
     one("hw.top-level", create({"Image": IMAGE, "Privileged": True, "Devices": [NODE]}), "body.field"),
-]  # fmt: skip
+]
 
 CAPABILITIES = [
     one(f"cap.{name}", create(host(CapAdd=[name])))
-    for name in ("ALL", "all", "CAP_ALL", "Cap_aLL", "SYS_ADMIN", "cap_sys_admin", "CAP_SYS_RAWIO", "sys_module", "SYS_PTRACE",
-                 "CAP_BPF", "PERFMON", "NET_ADMIN", "DAC_READ_SEARCH", "SYSLOG", "CAP_CAP_SYS_ADMIN", " SYS_ADMIN",
-                 "\u017fYS_ADMIN", "SYS_ADMIN\x00", "")
+    for name in (
+        "ALL",
+        "all",
+        "CAP_ALL",
+        "Cap_aLL",
+        "SYS_ADMIN",
+        "cap_sys_admin",
+        "CAP_SYS_RAWIO",
+        "sys_module",
+        "SYS_PTRACE",
+        "CAP_BPF",
+        "PERFMON",
+        "NET_ADMIN",
+        "DAC_READ_SEARCH",
+        "SYSLOG",
+        "CAP_CAP_SYS_ADMIN",
+        " SYS_ADMIN",
+        "\u017fYS_ADMIN",
+        "SYS_ADMIN\x00",
+        "",
+    )
 ] + [
     one("cap.text", create(host(CapAdd="SYS_ADMIN")), "hw.capabilities"),
     one("cap.behind-harmless", create(host(CapAdd=["IPC_LOCK", "SYS_ADMIN"])), "hw.capabilities"),
-]  # fmt: skip
+]
 
 MODES = [
     one("ns.network", create(host(NetworkMode="host")), "host.network"),
     one("ns.network-case", create(host(networkmode="host")), "host.network"),
-    one("ns.network-endpoint", create(host() | {"NetworkingConfig": {"EndpointsConfig": {"host": {}}}}), "host.network"),
+    one(
+        "ns.network-endpoint", create(host() | {"NetworkingConfig": {"EndpointsConfig": {"host": {}}}}), "host.network"
+    ),
     one("ns.network-ns", create(host(NetworkMode="ns:/proc/1/ns/net")), "host.network"),
     one("ns.network-container-none", create(host(NetworkMode="container:")), "host.shared"),
     one("ns.network-container-path", create(host(NetworkMode="container:../1")), "host.shared"),
@@ -199,7 +272,9 @@ MODES = [
     one("ns.cgroup", create(host(CgroupnsMode="host")), "host.cgroupns"),
     one("sec.seccomp", create(host(SecurityOpt=["seccomp=unconfined"])), "host.security"),
     one("sec.seccomp-colon", create(host(SecurityOpt=["seccomp:unconfined"])), "host.security"),
-    one("sec.seccomp-inline", create(host(SecurityOpt=['seccomp={"defaultAction":"SCMP_ACT_ALLOW"}'])), "host.security"),
+    one(
+        "sec.seccomp-inline", create(host(SecurityOpt=['seccomp={"defaultAction":"SCMP_ACT_ALLOW"}'])), "host.security"
+    ),
     one("sec.apparmor", create(host(SecurityOpt=["apparmor=unconfined"])), "host.security"),
     one("sec.label", create(host(SecurityOpt=["label=disable"])), "host.security"),
     one("sec.label-bare", create(host(SecurityOpt=["disable"])), "host.security"),
@@ -213,16 +288,22 @@ MODES = [
     one("sysctl.vm", create(host(Sysctls={"vm.overcommit_memory": "1"})), "host.sysctls"),
     one("sysctl.net-dots", create(host(Sysctls={"net/../kernel/core_pattern": "|/x"}))),
     one("sysctl.net-in-host", create(host(NetworkMode="host", Sysctls={"net.ipv4.ip_forward": "1"})), "host.network"),
-    one("log.syslog", create(host(LogConfig={"Type": "syslog", "Config": {"syslog-address": "unix:///dev/log"}})), "host.log"),
+    one(
+        "log.syslog",
+        create(host(LogConfig={"Type": "syslog", "Config": {"syslog-address": "unix:///dev/log"}})),
+        "host.log",
+    ),
     one("log.gelf", create(host(LogConfig={"Type": "gelf"})), "host.log"),
     one("log.plugin", create(host(LogConfig={"Type": "x/y:latest"})), "host.log"),
     one("log.path", create(host(LogConfig={"Type": "json-file", "Config": {"path": "/etc/passwd"}})), "host.log"),
     one("storage.dm", create(host(StorageOpt={"dm.basesize": "1G"})), "host.storage"),
-    one("endpoint.option",
+    one(
+        "endpoint.option",
         create(host() | {"NetworkingConfig": {"EndpointsConfig": {"bridge": {"DriverOpts": {"parent": "eth0"}}}}}),
-        "host.endpoint"),
+        "host.endpoint",
+    ),
     one("restart.unknown", create(host(RestartPolicy={"Name": "forever"})), "host.restart"),
-]  # fmt: skip
+]
 
 
 def bind(source: str, rule: str, id_: str, modes: str = "") -> list[Attack]:
@@ -270,29 +351,58 @@ BINDS = [
     one("bind.slave", create(host(Binds=[f"{FOLDER}:/x:ro,rslave"])), "host.mounts"),
     one("bind.four-parts", create(host(Binds=[f"{FOLDER}:/x:ro:/dev"])), "host.mounts"),
     one("bind.empty-source", create(host(Binds=[":/x"])), "host.mounts"),
-    one("mount.shared",
-        create(host(Mounts=[{"Type": "bind", "Source": FOLDER, "Target": "/x",
-                             "BindOptions": {"Propagation": "rshared"}}])), "host.mounts"),
+    one(
+        "mount.shared",
+        create(
+            host(Mounts=[{"Type": "bind", "Source": FOLDER, "Target": "/x", "BindOptions": {"Propagation": "rshared"}}])
+        ),
+        "host.mounts",
+    ),
     one("mount.type-case", create(host(Mounts=[{"Type": "BIND", "Source": "/dev", "Target": "/x"}])), "host.mounts"),
     one("mount.no-type", create(host(Mounts=[{"Source": "/dev", "Target": "/x"}])), "host.mounts"),
     one("mount.npipe", create(host(Mounts=[{"Type": "npipe", "Source": "/dev", "Target": "/x"}])), "host.mounts"),
     one("mount.cluster", create(host(Mounts=[{"Type": "cluster", "Source": "v", "Target": "/x"}])), "host.mounts"),
-    one("mount.volume-options",
-        create(host(Mounts=[{"Type": "volume", "Source": "evil", "Target": "/x", "VolumeOptions": {"DriverConfig": {
-            "Name": "local", "Options": {"type": "none", "o": "bind", "device": "/dev"}}}}])), "hw.volumes"),
-    one("mount.volume-driver",
+    one(
+        "mount.volume-options",
+        create(
+            host(
+                Mounts=[
+                    {
+                        "Type": "volume",
+                        "Source": "evil",
+                        "Target": "/x",
+                        "VolumeOptions": {
+                            "DriverConfig": {
+                                "Name": "local",
+                                "Options": {"type": "none", "o": "bind", "device": "/dev"},
+                            }
+                        },
+                    }
+                ]
+            )
+        ),
+        "hw.volumes",
+    ),
+    one(
+        "mount.volume-driver",
         create(host(Mounts=[{"Type": "volume", "Target": "/x", "VolumeOptions": {"DriverConfig": {"Name": "x/y"}}}])),
-        "hw.volumes"),
-    one("mount.volume-path", create(host(Mounts=[{"Type": "volume", "Source": "/dev", "Target": "/x"}])), "host.mounts"),
-    one("mount.tmpfs-dev",
-        create(host(Mounts=[{"Type": "tmpfs", "Target": "/x", "TmpfsOptions": {"Options": [["dev"]]}}])), "host.mounts"),
+        "hw.volumes",
+    ),
+    one(
+        "mount.volume-path", create(host(Mounts=[{"Type": "volume", "Source": "/dev", "Target": "/x"}])), "host.mounts"
+    ),
+    one(
+        "mount.tmpfs-dev",
+        create(host(Mounts=[{"Type": "tmpfs", "Target": "/x", "TmpfsOptions": {"Options": [["dev"]]}}])),
+        "host.mounts",
+    ),
     one("tmpfs.dev", create(host(Tmpfs={"/x": "rw,dev"})), "host.tmpfs"),
     one("tmpfs.option", create(host(Tmpfs={"/x": "mpol=bind:0"})), "host.tmpfs"),
     one("volumes.driver", create(host(VolumeDriver="x/y", Binds=["v:/x"])), "hw.volumes"),
     one("volumes.anonymous-bind", create(host() | {"Volumes": {"/dev:/x": {}}}), "host.anonymous"),
     one("volumes-from.unknown", create(host(VolumesFrom=["nobody"])), "host.volumes-from"),
     one("volumes-from.modes", create(host(VolumesFrom=["nobody:rshared"])), "host.volumes-from"),
-]  # fmt: skip
+]
 
 TABLE = [*READINGS, *DEVICES, *CAPABILITIES, *MODES, *BINDS]
 

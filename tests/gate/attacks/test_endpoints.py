@@ -50,31 +50,59 @@ def after(id_: str, request: bytes, rule: str = "", **more: Any) -> Attack:
 CONTAINERS = [
     after("exec.privileged", post("/containers/cc/exec", SHELL | {"Privileged": True}), "hw.privileged"),
     after("exec.privileged-case", post("/containers/cc/exec", SHELL | {"privileged": True}), "hw.privileged"),
-    after("exec.privileged-twice", post("/containers/cc/exec", '{"Cmd":["sh"],"Privileged":true,"privileged":false}'), "body.keys"),
+    after(
+        "exec.privileged-twice",
+        post("/containers/cc/exec", '{"Cmd":["sh"],"Privileged":true,"privileged":false}'),
+        "body.keys",
+    ),
     after("exec.privileged-text", post("/containers/cc/exec", SHELL | {"Privileged": "true"}), "body.type"),
     after("exec.devices", post("/containers/cc/exec", SHELL | {"Devices": [NODE]}), "body.field"),
     after("exec.host-config", post("/containers/cc/exec", SHELL | {"HostConfig": {"Privileged": True}}), "body.field"),
     after("exec.name-spans", post("/containers/cc/start/exec", SHELL), "route.unknown"),
     after("exec.name-spans-escaped", post("/containers/cc%2Fstart/exec", SHELL)),
-    after("exec.form", post("/containers/cc/exec", SHELL, "Content-Type: application/x-www-form-urlencoded"), "http.content-type"),
+    after(
+        "exec.form",
+        post("/containers/cc/exec", SHELL, "Content-Type: application/x-www-form-urlencoded"),
+        "http.content-type",
+    ),
     one("exec.start-unknown", post(f"/exec/{'0' * 64}/start", {"Detach": False})),
     one("exec.start-no-id", post("/exec/../start", {})),
     after("update.devices", post("/containers/cc/update", {"Devices": [NODE]}), "hw.update"),
     after("update.requests", post("/containers/cc/update", {"DeviceRequests": GPUS}), "hw.update"),
-    after("update.cdi", post("/containers/cc/update", {"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=0"]}]}),
-          "hw.update"),
+    after(
+        "update.cdi",
+        post("/containers/cc/update", {"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=0"]}]}),
+        "hw.update",
+    ),
     after("update.rules", post("/containers/cc/update", {"DeviceCgroupRules": ["a *:* rwm"]}), "hw.cgroup-rules"),
     after("update.parent", post("/containers/cc/update", {"CgroupParent": "/"}), "hw.cgroup"),
-    after("update.blkio", post("/containers/cc/update", {"BlkioDeviceReadBps": [{"Path": "/dev/sda", "Rate": 1}]}), "host.blkio"),
+    after(
+        "update.blkio",
+        post("/containers/cc/update", {"BlkioDeviceReadBps": [{"Path": "/dev/sda", "Rate": 1}]}),
+        "host.blkio",
+    ),
     after("update.privileged", post("/containers/cc/update", {"Privileged": True}), "body.field"),
     after("update.runtime", post("/containers/cc/update", {"Runtime": "nvidia"}), "body.field"),
     after("update.nested", post("/containers/cc/update", {"Resources": {"Devices": [NODE]}}), "body.field"),
     Attack("start.host-config", (CREATED, post("/containers/cc/start", {"Privileged": True, "Binds": ["/dev:/dev"]}))),
-    Attack("start.chunked", (CREATED, raw("POST", "/containers/cc/start", b"5\r\naaaaa\r\n0\r\n\r\n", JSON, close=False)
-                             .replace(b"Content-Length: 15", b"Transfer-Encoding: chunked"))),
-    after("restart.host-config", post("/containers/cc/restart", {"Privileged": True, "HostConfig": {}}), answers=(204,)),
+    Attack(
+        "start.chunked",
+        (
+            CREATED,
+            raw("POST", "/containers/cc/start", b"5\r\naaaaa\r\n0\r\n\r\n", JSON, close=False).replace(
+                b"Content-Length: 15", b"Transfer-Encoding: chunked"
+            ),
+        ),
+    ),
+    after(
+        "restart.host-config", post("/containers/cc/restart", {"Privileged": True, "HostConfig": {}}), answers=(204,)
+    ),
     after("unpause.body", post("/containers/cc/unpause", {"Privileged": True})),
-    after("checkpoint.create", post("/containers/cc/checkpoints", {"CheckpointID": "x", "CheckpointDir": "/tmp"}), "hw.checkpoints"),
+    after(
+        "checkpoint.create",
+        post("/containers/cc/checkpoints", {"CheckpointID": "x", "CheckpointDir": "/tmp"}),
+        "hw.checkpoints",
+    ),
     after("checkpoint.list", raw("GET", "/containers/cc/checkpoints?dir=/"), "hw.checkpoints"),
     after("checkpoint.start", post("/containers/cc/start?checkpoint=x"), "hw.checkpoints"),
     after("attach.websocket", raw("GET", "/containers/cc/attach/ws"), "route.websocket"),
@@ -84,34 +112,50 @@ CONTAINERS = [
     one("name.leading-slash", post("/containers//cc/start")),
     one("create.name-slash", create(host(), "a/b")),
     one("create.link-alias-slash", create(host(Links=["nobody:x/start"]))),
-]  # fmt: skip
+]
 
 EVIL_XZ = archive(("bin/xz", tarfile.REGTYPE, b"#!/bin/sh\nid >/tmp/ran\n"))
 ARCHIVES = [
     after(f"archive.{name}", raw("PUT", "/containers/cc/archive?path=/", body, TAR), "wire.tar")
     for name, body in {
-        "xz": lzma.compress(EVIL_XZ), "gzip": gzip.compress(EVIL_XZ), "bzip2": bz2.compress(EVIL_XZ),
-        "zstd": b"\x28\xb5\x2f\xfd" + bytes(600), "zstd-skippable": b"\x50\x2a\x4d\x18" + bytes(600), "text": b"x" * 1000,
+        "xz": lzma.compress(EVIL_XZ),
+        "gzip": gzip.compress(EVIL_XZ),
+        "bzip2": bz2.compress(EVIL_XZ),
+        "zstd": b"\x28\xb5\x2f\xfd" + bytes(600),
+        "zstd-skippable": b"\x50\x2a\x4d\x18" + bytes(600),
+        "text": b"x" * 1000,
         "gzip-that-is-a-tar": b"\x1f\x8b\x08" + EVIL_XZ[3:],
     }.items()
 ] + [
     after("archive.json", raw("PUT", "/containers/cc/archive?path=/", {"a": 1}), "http.content-type"),
-    after("archive.form", raw("PUT", "/containers/cc/archive?path=/", EVIL_XZ, "Content-Type: multipart/form-data"), "http.content-type"),
+    after(
+        "archive.form",
+        raw("PUT", "/containers/cc/archive?path=/", EVIL_XZ, "Content-Type: multipart/form-data"),
+        "http.content-type",
+    ),
     after("archive.post", raw("POST", "/containers/cc/archive?path=/", EVIL_XZ, TAR), "route.unknown"),
-]  # fmt: skip
+]
 
 IMAGES = [
     one("import.address", post("/images/create?fromSrc=http://127.0.0.1/x.tar&repo=evil"), "host.import"),
     one("import.file", post("/images/create?fromSrc=file:///etc/passwd"), "host.import"),
-    one("import.form", post("/images/create?fromSrc=-", "fromSrc=http://x/", "Content-Type: application/x-www-form-urlencoded"),
-        "http.content-type"),
+    one(
+        "import.form",
+        post("/images/create?fromSrc=-", "fromSrc=http://x/", "Content-Type: application/x-www-form-urlencoded"),
+        "http.content-type",
+    ),
     one("import.both", post("/images/create?fromSrc=-&fromImage=x"), "http.query"),
-    after("commit.host-config", post("/commit?container=cc&repo=evil", {"HostConfig": {"Privileged": True}}), "body.field"),
+    after(
+        "commit.host-config", post("/commit?container=cc&repo=evil", {"HostConfig": {"Privileged": True}}), "body.field"
+    ),
     after("commit.devices", post("/commit?container=cc&repo=evil", {"Devices": [NODE]}), "body.field"),
-    after("commit.form", post("/commit?container=cc", "changes=x", "Content-Type: application/x-www-form-urlencoded"),
-          "http.content-type"),
+    after(
+        "commit.form",
+        post("/commit?container=cc", "changes=x", "Content-Type: application/x-www-form-urlencoded"),
+        "http.content-type",
+    ),
     one("load.json", post("/images/load", {"a": 1}), "http.content-type"),
-]  # fmt: skip
+]
 
 CONTEXT = archive(("Dockerfile", tarfile.REGTYPE, b"FROM ubuntu:24.04\nRUN id\n"))
 
@@ -140,20 +184,36 @@ BUILDS = [
     build("entitlements=device", "http.query"),
     build("networkmode=bridge&networkmode=host", "http.query"),
     build("t=a;networkmode=host", "http.query"),
-    one("build.form", raw("POST", "/build?t=x", "networkmode=host", "Content-Type: application/x-www-form-urlencoded"),
-        "http.content-type"),
-    one("build.multipart",
-        raw("POST", "/build?t=x", '--x\r\nContent-Disposition: form-data; name="networkmode"\r\n\r\nhost\r\n--x--\r\n',
-            "Content-Type: multipart/form-data; boundary=x"), "http.content-type"),
-    one("build.form-upper", raw("POST", "/build?t=x", "networkmode=host", "Content-Type: APPLICATION/X-WWW-FORM-URLENCODED"),
-        "http.content-type"),
+    one(
+        "build.form",
+        raw("POST", "/build?t=x", "networkmode=host", "Content-Type: application/x-www-form-urlencoded"),
+        "http.content-type",
+    ),
+    one(
+        "build.multipart",
+        raw(
+            "POST",
+            "/build?t=x",
+            '--x\r\nContent-Disposition: form-data; name="networkmode"\r\n\r\nhost\r\n--x--\r\n',
+            "Content-Type: multipart/form-data; boundary=x",
+        ),
+        "http.content-type",
+    ),
+    one(
+        "build.form-upper",
+        raw("POST", "/build?t=x", "networkmode=host", "Content-Type: APPLICATION/X-WWW-FORM-URLENCODED"),
+        "http.content-type",
+    ),
     one("buildkit.grpc", post("/grpc"), "build.buildkit"),
     one("buildkit.session", post("/session"), "build.buildkit"),
     one("buildkit.session-versioned", post("/v1.45/session"), "build.buildkit"),
     one("buildkit.control", post("/moby.buildkit.v1.Control/Solve", b"\0\0\0\0\0", "Content-Type: application/grpc")),
-    one("buildkit.container", create({"Image": "moby/buildkit:buildx-stable-1", "HostConfig": {"Privileged": True}}),
-        "hw.privileged"),
-]  # fmt: skip
+    one(
+        "buildkit.container",
+        create({"Image": "moby/buildkit:buildx-stable-1", "HostConfig": {"Privileged": True}}),
+        "hw.privileged",
+    ),
+]
 
 
 def volume(id_: str, rule: str = "hw.volumes", **fields: Any) -> Attack:
@@ -174,9 +234,13 @@ VOLUMES = [
     volume("driver", Driver="x/y:latest"),
     volume("driver-case", Driver="Local"),
     volume("cluster", "body.field", ClusterVolumeSpec={"Group": "x"}),
-    one("volume.duplicate", post("/volumes/create", '{"Name":"evil","DriverOpts":{"device":"/dev"},"DriverOpts":{}}'), "body.keys"),
+    one(
+        "volume.duplicate",
+        post("/volumes/create", '{"Name":"evil","DriverOpts":{"device":"/dev"},"DriverOpts":{}}'),
+        "body.keys",
+    ),
     one("volume.put", raw("PUT", "/volumes/evil?version=1", {"Spec": {}}), "route.unknown"),
-]  # fmt: skip
+]
 
 
 def network(id_: str, rule: str = "host.network", **fields: Any) -> Attack:
@@ -198,17 +262,30 @@ NETWORKS = [
     network("config-only", "body.field", ConfigOnly=True),
     network("ingress", "body.field", Ingress=True),
     Attack("network.connect-host", (CREATED, post("/networks/host/connect", {"Container": "cc"})), "host.network"),
-    Attack("network.connect-options",
-           (CREATED, post("/networks/bridge/connect", {"Container": "cc", "EndpointConfig": {"DriverOpts": {"parent": "eth0"}}})),
-           "host.endpoint"),
+    Attack(
+        "network.connect-options",
+        (
+            CREATED,
+            post("/networks/bridge/connect", {"Container": "cc", "EndpointConfig": {"DriverOpts": {"parent": "eth0"}}}),
+        ),
+        "host.endpoint",
+    ),
     Attack("network.connect-path", (CREATED, post("/networks/bridge/connect", {"Container": "../cc"})), "http.name"),
-]  # fmt: skip
+]
 
-SERVICE = {"Name": "evil", "TaskTemplate": {"ContainerSpec": {
-    "Image": "ubuntu:24.04", "Mounts": [{"Type": "bind", "Source": "/dev", "Target": "/dev"}]}}}  # fmt: skip
+SERVICE = {
+    "Name": "evil",
+    "TaskTemplate": {
+        "ContainerSpec": {"Image": "ubuntu:24.04", "Mounts": [{"Type": "bind", "Source": "/dev", "Target": "/dev"}]}
+    },
+}
 FAMILIES = [
     one("plugins.pull", post("/plugins/pull?remote=x/y", []), "hw.plugins"),
-    one("plugins.create", raw("POST", "/plugins/create?name=evil", archive(("config.json", tarfile.REGTYPE, b"{}")), TAR), "hw.plugins"),
+    one(
+        "plugins.create",
+        raw("POST", "/plugins/create?name=evil", archive(("config.json", tarfile.REGTYPE, b"{}")), TAR),
+        "hw.plugins",
+    ),
     one("plugins.enable", post("/plugins/x/enable"), "hw.plugins"),
     one("plugins.set", post("/v1.45/plugins/x/set", ["A=1"]), "hw.plugins"),
     one("plugins.slashes", post("/plugins/a/b/c/upgrade", []), "hw.plugins"),
@@ -230,7 +307,7 @@ FAMILIES = [
     one("gate.control", raw("PUT", "/v1/snapshot", {"schema": 1}), "route.unknown"),
     one("gate.status", raw("GET", "/v1/status"), "route.unknown"),
     one("metrics", raw("GET", "/metrics"), "route.unknown"),
-]  # fmt: skip
+]
 
 TABLE = [*CONTAINERS, *ARCHIVES, *IMAGES, *BUILDS, *VOLUMES, *NETWORKS, *FAMILIES]
 
@@ -244,11 +321,13 @@ BACK_DOORS = {
     "the id of the host's network": lambda id_: create(host(NetworkMode=id_)),
     "a part of the id": lambda id_: create(host(NetworkMode=id_[:12])),
     "an endpoint of the id": lambda id_: create(host() | {"NetworkingConfig": {"EndpointsConfig": {id_: {}}}}),
-    "an endpoint that names the id":
-        lambda id_: create(host() | {"NetworkingConfig": {"EndpointsConfig": {"x": {"NetworkID": id_}}}}),
-    "a mode and an endpoint":
-        lambda id_: create(host(NetworkMode="x") | {"NetworkingConfig": {"EndpointsConfig": {"x": {"NetworkID": id_}}}}),
-}  # fmt: skip
+    "an endpoint that names the id": lambda id_: create(
+        host() | {"NetworkingConfig": {"EndpointsConfig": {"x": {"NetworkID": id_}}}}
+    ),
+    "a mode and an endpoint": lambda id_: create(
+        host(NetworkMode="x") | {"NetworkingConfig": {"EndpointsConfig": {"x": {"NetworkID": id_}}}}
+    ),
+}
 
 
 @pytest.mark.parametrize("request_", BACK_DOORS.values(), ids=BACK_DOORS.keys())

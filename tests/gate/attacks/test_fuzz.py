@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import intruder
-from intruder import PRIVILEGED, SMUGGLED, chunked, host, lines, raw
 from intruder import JSON as CONTENT
+from intruder import PRIVILEGED, SMUGGLED, chunked, host, lines, raw
 
 pytestmark = [pytest.mark.real, pytest.mark.req("R4", "R45"), pytest.mark.timeout(600)]
 
@@ -28,15 +28,58 @@ SEEDS = [
     raw("GET", "/containers/json?all=1&filters=%7B%22name%22%3A%5B%22x%22%5D%7D"),
     raw("GET", "/images/a/b/c:latest/json"),
     raw("GET", "/_ping", close=False) + SMUGGLED,
-    lines("POST /containers/create HTTP/1.1", "Host: d", CONTENT, "Transfer-Encoding: chunked", "Connection: close",
-          body=chunked(json.dumps(PRIVILEGED).encode())),
-]  # fmt: skip
+    lines(
+        "POST /containers/create HTTP/1.1",
+        "Host: d",
+        CONTENT,
+        "Transfer-Encoding: chunked",
+        "Connection: close",
+        body=chunked(json.dumps(PRIVILEGED).encode()),
+    ),
+]
 TOKENS = [
-    b"\r\n", b"\n", b"\r", b"\0", b" ", b"\t", b":", b";", b",", b"%00", b"%2f", b"..", b"//", b"?", b"#", b"&", b"\\", b"\xff",
-    b"\xc5\xbf", b"\xe2\x84\xaa", b"0\r\n\r\n", b"Transfer-Encoding: chunked\r\n", b"Content-Length: 0\r\n", b"Upgrade: h2c\r\n",
-    b"Expect: 100-continue\r\n", b"HTTP/1.0", b"HTTP/2.0", b'"', b"{", b"}", b"[", b"]", b"null", b"true", b"1e9", b'"Privileged":true,',
-    b"/containers/create", b"\\u0000", b"\\ud800", b"POST ", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-]  # fmt: skip
+    b"\r\n",
+    b"\n",
+    b"\r",
+    b"\0",
+    b" ",
+    b"\t",
+    b":",
+    b";",
+    b",",
+    b"%00",
+    b"%2f",
+    b"..",
+    b"//",
+    b"?",
+    b"#",
+    b"&",
+    b"\\",
+    b"\xff",
+    b"\xc5\xbf",
+    b"\xe2\x84\xaa",
+    b"0\r\n\r\n",
+    b"Transfer-Encoding: chunked\r\n",
+    b"Content-Length: 0\r\n",
+    b"Upgrade: h2c\r\n",
+    b"Expect: 100-continue\r\n",
+    b"HTTP/1.0",
+    b"HTTP/2.0",
+    b'"',
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b"null",
+    b"true",
+    b"1e9",
+    b'"Privileged":true,',
+    b"/containers/create",
+    b"\\u0000",
+    b"\\ud800",
+    b"POST ",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+]
 PLACE = st.integers(0, 2**16)
 CHANGES = st.lists(
     st.one_of(

@@ -18,7 +18,9 @@ pytestmark = [pytest.mark.real, pytest.mark.req("R1", "R2", "R4", "R45")]
 OTHER = "nvidia.com/gpu=1"
 NULL = {"PathOnHost": "/dev/null", "PathInContainer": "/dev/other", "CgroupPermissions": "rwm"}
 BIND_ROOT = {"Type": "bind", "Source": "/", "Target": "/x"}
-EVIL_VOLUME = raw("POST", "/volumes/create", {"Name": "evil", "DriverOpts": {"type": "none", "o": "bind", "device": "/"}})
+EVIL_VOLUME = raw(
+    "POST", "/volumes/create", {"Name": "evil", "DriverOpts": {"type": "none", "o": "bind", "device": "/"}}
+)
 MOUNTS_EVIL = host(Binds=["evil:/x"])
 START_STALE = raw("POST", "/containers/stale/start")
 
@@ -75,53 +77,131 @@ RUNNING = [
     for name, (body, rule) in HARDWARE.items()
     for attack in (
         Attack(f"exec.{name}", (EXEC,), rule, past=stale(body, START_STALE)),
-        Attack(f"restart-running.{name}", (raw("POST", "/containers/stale/restart?t=0"),), rule, past=stale(body, START_STALE)),
+        Attack(
+            f"restart-running.{name}",
+            (raw("POST", "/containers/stale/restart?t=0"),),
+            rule,
+            past=stale(body, START_STALE),
+        ),
         Attack(f"policy.{name}", (POLICY,), rule, past=stale(body, START_STALE)),
-        Attack(f"unpause.{name}", (raw("POST", "/containers/stale/unpause"),), rule,
-               past=stale(body, START_STALE, raw("POST", "/containers/stale/pause"))),
-        Attack(f"exec-start.{name}", (raw("POST", "/exec/%ID%/start", {"Detach": True}),), rule,
-               past=stale(body, START_STALE, EXEC)),
+        Attack(
+            f"unpause.{name}",
+            (raw("POST", "/containers/stale/unpause"),),
+            rule,
+            past=stale(body, START_STALE, raw("POST", "/containers/stale/pause")),
+        ),
+        Attack(
+            f"exec-start.{name}",
+            (raw("POST", "/exec/%ID%/start", {"Detach": True}),),
+            rule,
+            past=stale(body, START_STALE, EXEC),
+        ),
     )
-] + [Attack(f"policy.{name}", (POLICY,), rule, past=stale(body)) for name, (body, rule) in NEVER.items()]  # fmt: skip
+] + [Attack(f"policy.{name}", (POLICY,), rule, past=stale(body)) for name, (body, rule) in NEVER.items()]
 
 PLAIN = stale(host(), START_STALE)
 FROM_STALE = create(host(VolumesFrom=["stale"]))
+PUT_ROOT = raw("PUT", "/containers/stale/archive?path=/x/tmp", bytes(1024), "Content-Type: application/x-tar")
+GET_ROOT = raw("GET", "/containers/stale/archive?path=/x/etc/hostname")
 OTHERS = [
-    Attack("exec-start.privileged-exec", (raw("POST", "/exec/%ID%/start", {"Detach": True}),), "hw.privileged",
-           past=(*PLAIN, raw("POST", "/containers/stale/exec", {"Cmd": ["id"], "Privileged": True}))),
-    Attack("exec-start.upgrade",
-           (raw("POST", "/exec/%ID%/start", {"Detach": False}, JSON, "Connection: Upgrade", "Upgrade: tcp", close=False),),
-           "hw.privileged", past=(*PLAIN, raw("POST", "/containers/stale/exec", {"Cmd": ["id"], "Privileged": True}))),
+    Attack(
+        "exec-start.privileged-exec",
+        (raw("POST", "/exec/%ID%/start", {"Detach": True}),),
+        "hw.privileged",
+        past=(*PLAIN, raw("POST", "/containers/stale/exec", {"Cmd": ["id"], "Privileged": True})),
+    ),
+    Attack(
+        "exec-start.upgrade",
+        (raw("POST", "/exec/%ID%/start", {"Detach": False}, JSON, "Connection: Upgrade", "Upgrade: tcp", close=False),),
+        "hw.privileged",
+        past=(*PLAIN, raw("POST", "/containers/stale/exec", {"Cmd": ["id"], "Privileged": True})),
+    ),
     Attack("volume.by-bind", (create(MOUNTS_EVIL),), "hw.volumes", past=(EVIL_VOLUME,)),
-    Attack("volume.by-mount", (create(host(Mounts=[{"Type": "volume", "Source": "evil", "Target": "/x"}])),), "hw.volumes",
-           past=(EVIL_VOLUME,)),
-    Attack("volume.by-mount-subpath",
-           (create(host(Mounts=[{"Type": "volume", "Source": "evil", "Target": "/x",
-                                 "VolumeOptions": {"Subpath": "dev"}}])),), "hw.volumes", past=(EVIL_VOLUME,)),
+    Attack(
+        "volume.by-mount",
+        (create(host(Mounts=[{"Type": "volume", "Source": "evil", "Target": "/x"}])),),
+        "hw.volumes",
+        past=(EVIL_VOLUME,),
+    ),
+    Attack(
+        "volume.by-mount-subpath",
+        (
+            create(
+                host(Mounts=[{"Type": "volume", "Source": "evil", "Target": "/x", "VolumeOptions": {"Subpath": "dev"}}])
+            ),
+        ),
+        "hw.volumes",
+        past=(EVIL_VOLUME,),
+    ),
     Attack("volume.by-start", (START_STALE,), "hw.volumes", past=(EVIL_VOLUME, *stale(MOUNTS_EVIL))),
     Attack("volume.by-exec", (EXEC,), "hw.volumes", past=(EVIL_VOLUME, *stale(MOUNTS_EVIL, START_STALE))),
     Attack("volume.by-policy", (POLICY,), "hw.volumes", past=(EVIL_VOLUME, *stale(MOUNTS_EVIL, START_STALE))),
-    Attack("volume.by-exec-start", (raw("POST", "/exec/%ID%/start", {"Detach": True}),), "hw.volumes",
-           past=(EVIL_VOLUME, *stale(MOUNTS_EVIL, START_STALE, EXEC))),
+    Attack(
+        "volume.by-exec-start",
+        (raw("POST", "/exec/%ID%/start", {"Detach": True}),),
+        "hw.volumes",
+        past=(EVIL_VOLUME, *stale(MOUNTS_EVIL, START_STALE, EXEC)),
+    ),
+    Attack("archive.into-root", (PUT_ROOT,), "hw.trees", past=stale(host(Mounts=[BIND_ROOT]))),
+    Attack("archive.into-volume", (PUT_ROOT,), "hw.volumes", past=(EVIL_VOLUME, *stale(MOUNTS_EVIL))),
+    Attack("archive.out-of-root", (GET_ROOT,), "hw.trees", past=stale(host(Mounts=[BIND_ROOT]))),
+    Attack("archive.out-of-dev", (GET_ROOT,), "hw.trees", past=stale(host(Binds=["/dev:/x"]))),
+    Attack("archive.out-of-volume", (GET_ROOT,), "hw.volumes", past=(EVIL_VOLUME, *stale(MOUNTS_EVIL))),
     Attack("volumes-from.bind", (FROM_STALE,), "hw.trees", past=stale(host(Binds=["/dev:/x"]))),
     Attack("volumes-from.root", (FROM_STALE,), "hw.trees", past=stale(host(Mounts=[BIND_ROOT]))),
     Attack("volumes-from.volume", (FROM_STALE,), "hw.volumes", past=(EVIL_VOLUME, *stale(MOUNTS_EVIL))),
-    Attack("volumes-from.read-only", (create(host(VolumesFrom=["stale:ro"])),), "hw.trees", past=stale(host(Binds=["/dev:/x"]))),
-    Attack("volumes-from.chain", (create(host(VolumesFrom=["second"])),), "hw.trees",
-           past=(*stale(host(Binds=["/dev:/x"])), create(host(VolumesFrom=["stale"]), "second"))),
-    Attack("network.of-host", (create(host(NetworkMode="container:stale")),), "host.shared",
-           past=stale(host(NetworkMode="host"), START_STALE)),
-    Attack("network.of-host-chain", (create(host(NetworkMode="container:second")),), "host.shared",
-           past=(*stale(host(NetworkMode="host"), START_STALE), create(host(NetworkMode="container:stale"), "second"),
-                 raw("POST", "/containers/second/start"))),
-    Attack("ipc.of-host", (create(host(IpcMode="container:stale")),), "host.shared",
-           past=stale(host(IpcMode="host"), START_STALE)),
-    Attack("pid.of-host", (create(host(PidMode="container:stale")),), "hw.pid", past=stale(host(PidMode="host"), START_STALE)),
-    Attack("cgroup.of-privileged", (create(host(Cgroup="container:stale")),), "hw.cgroup",
-           past=stale(host(Privileged=True), START_STALE)),
-    Attack("name.legacy-alias", (raw("POST", "/containers/second%2Fx/start"),),
-           past=(*stale(host(Privileged=True)), create(host(), "second"))),
-]  # fmt: skip
+    Attack(
+        "volumes-from.read-only",
+        (create(host(VolumesFrom=["stale:ro"])),),
+        "hw.trees",
+        past=stale(host(Binds=["/dev:/x"])),
+    ),
+    Attack(
+        "volumes-from.chain",
+        (create(host(VolumesFrom=["second"])),),
+        "hw.trees",
+        past=(*stale(host(Binds=["/dev:/x"])), create(host(VolumesFrom=["stale"]), "second")),
+    ),
+    Attack(
+        "network.of-host",
+        (create(host(NetworkMode="container:stale")),),
+        "host.shared",
+        past=stale(host(NetworkMode="host"), START_STALE),
+    ),
+    Attack(
+        "network.of-host-chain",
+        (create(host(NetworkMode="container:second")),),
+        "host.shared",
+        past=(
+            *stale(host(NetworkMode="host"), START_STALE),
+            create(host(NetworkMode="container:stale"), "second"),
+            raw("POST", "/containers/second/start"),
+        ),
+    ),
+    Attack(
+        "ipc.of-host",
+        (create(host(IpcMode="container:stale")),),
+        "host.shared",
+        past=stale(host(IpcMode="host"), START_STALE),
+    ),
+    Attack(
+        "pid.of-host",
+        (create(host(PidMode="container:stale")),),
+        "hw.pid",
+        past=stale(host(PidMode="host"), START_STALE),
+    ),
+    Attack(
+        "cgroup.of-privileged",
+        (create(host(Cgroup="container:stale")),),
+        "hw.cgroup",
+        past=stale(host(Privileged=True), START_STALE),
+    ),
+    Attack(
+        "name.legacy-alias",
+        (raw("POST", "/containers/second%2Fx/start"),),
+        past=(*stale(host(Privileged=True)), create(host(), "second")),
+    ),
+]
 
 TABLE = [*STARTS, *RUNNING, *OTHERS]
 
@@ -132,8 +212,10 @@ def test_the_past_stays_shut(ground: intruder.Ground, attack: Attack) -> None:
 
 
 SEEN = {name: body for name, (body, _) in (HARDWARE | RUNTIMES | NEVER).items()} | {
-    "network": host(NetworkMode="host"), "ipc": host(IpcMode="host"), "seccomp": host(SecurityOpt=["seccomp=unconfined"]),
-}  # fmt: skip
+    "network": host(NetworkMode="host"),
+    "ipc": host(IpcMode="host"),
+    "seccomp": host(SecurityOpt=["seccomp=unconfined"]),
+}
 
 
 @pytest.mark.parametrize("body", SEEN.values(), ids=SEEN.keys())

@@ -40,7 +40,7 @@ def test_a_judged_body_is_json_whatever_the_client_said_of_it() -> None:
 
 
 def test_a_stream_goes_on_as_a_tar() -> None:
-    decision = ask("PUT", "/containers/web/archive?path=%2F", VIEW)
+    decision = ask("POST", "/images/load", VIEW)
     assert isinstance(decision, Admission)
     assert decision.outgoing.body is None
     assert decision.outgoing.headers == (("content-type", "application/x-tar"),)

@@ -416,8 +416,6 @@ def test_refuses_in_an_update(body: dict[str, Any], rule: str) -> None:
         "POST /containers/web/pause",
         "POST /containers/web/wait",
         "DELETE /containers/web?force=1",
-        "GET /containers/web/archive?path=%2Fx",
-        "PUT /containers/web/archive?path=%2Fx",
         "POST /containers/web/rename?name=y",
     ],
 )
@@ -426,3 +424,25 @@ def test_stays_open_without_a_look(line: str) -> None:
     decision = ask(method, f"/v1.45{target}", WITHOUT)
     assert isinstance(decision, Admission)
     assert decision.devices == ()
+
+
+FILES = ["GET", "HEAD", "PUT"]
+
+
+@pytest.mark.parametrize("method", FILES)
+def test_files_go_in_and_out_after_a_revocation(method: str) -> None:
+    """A daemon mounts no device for it."""
+    find = knows({ContainerFact("web"): inspected(DeviceRequests=cdi(NVIDIA))})
+    decision = ask(method, "/containers/web/archive?path=%2Fx", WITHOUT, find=find)
+    assert isinstance(decision, Admission)
+    assert decision.outgoing.target == f"/v1.45/containers/{ID}/archive?path=%2Fx"
+    assert decision.outgoing.plain_tar == (method == "PUT")
+
+
+@pytest.mark.parametrize("method", FILES)
+@pytest.mark.req("R45")
+def test_no_files_by_way_of_a_mount_of_the_machine(method: str) -> None:
+    """The container need not run: the daemon mounts for itself what it has."""
+    bind = {"Type": "bind", "Source": "/", "Destination": "/x"}
+    find = knows({ContainerFact("web"): inspected(mounts=[bind])})
+    assert rules_of(ask(method, "/containers/web/archive?path=%2Fx", WITHOUT, find=find)) == ["hw.trees"]

@@ -59,7 +59,7 @@ REFUSED = {
     "a gzip head that is a tar's block as well": b"\x1f\x8b\x08" + TAR[3:],
     "a file name that begins like bzip2": archive(name="BZh9"),
     "text": b"x" * 1024,
-    "less than a block": TAR[:300],
+    "less than a block": TAR[:200],
 }
 
 
