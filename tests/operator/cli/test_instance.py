@@ -269,11 +269,13 @@ def test_a_root_that_is_too_deep_is_one_sentence() -> None:
     assert "choose a shorter --root" in done.stderr
 
 
-def test_a_root_that_can_not_be_written_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    done = CliRunner().invoke(cli, ["up", "--detach", "--root", f"{tmp_path}/file"])
+def test_a_root_that_can_not_be_written_is_one_sentence() -> None:
+    folder = rig.short_folder()
+    (folder / "file").touch()
+    done = CliRunner().invoke(cli, ["up", "--detach", "--root", f"{folder}/file"])
+    shutil.rmtree(folder)
     assert done.exit_code == 1
-    assert done.stderr == f"error: can't write below {tmp_path}/file: not a directory\n"
+    assert done.stderr == f"error: can't write below {folder}/file: not a directory\n"
 
 
 def test_a_machine_that_can_not_be_named_is_one_sentence(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ async def test_a_machine_without_an_inventory_is_detected(world: World) -> None:
     assert worlds.ready(world.api.of_machine()) == "Unknown Detecting"
     assert world.api.says("g") == "False MachineNotDetected"
     arguments = json.loads((Layout(world.root).inventory.parent / "arguments").read_text())
-    assert arguments == ["--install-nvidia-toolkit", "false"]
+    assert arguments == ["--toolkit-default", "false"]
 
     async with running(operator) as group:
         await worked_off(operator, group)
