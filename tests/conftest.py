@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,11 @@ import rig
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--must-run", action="store_true", help="a skipped test that is marked must_run fails")
+
+
+def pytest_configure() -> None:
+    # A run that is told to end goes through its fixtures: daemons and systems that it started end with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 
 import pytest
@@ -31,6 +32,21 @@ CASES = {
 }
 
 
+WAITING = """\
+import pathlib, signal
+import pytest
+
+@pytest.fixture(scope="session")
+def part():
+    yield
+    pathlib.Path("ended").touch()
+
+def test_waits(part):
+    pathlib.Path("waits").touch()
+    signal.pause()
+"""
+
+
 @pytest.mark.parametrize(("words", "code", "summary"), CASES.values(), ids=CASES)
 def test_a_skip(tmp_path, words: list[str], code: int, summary: str) -> None:
     for name in ("conftest.py", "rig.py"):
@@ -43,3 +59,16 @@ def test_a_skip(tmp_path, words: list[str], code: int, summary: str) -> None:
     assert done.returncode == code
     assert summary in done.stdout.splitlines()[-1]
     assert ("this test must run and was skipped: Skipped: no daemon" in done.stdout) is bool(words)
+
+
+def test_a_run_that_is_ended_ends_what_its_fixtures_started(tmp_path):
+    shutil.copy(rig.CHECKOUT / "tests/conftest.py", tmp_path)
+    shutil.copy(rig.CHECKOUT / "tests/rig.py", tmp_path)
+    (tmp_path / "test_x.py").write_text(WAITING)
+
+    with subprocess.Popen([sys.executable, "-m", "pytest", "-q", "test_x.py"], cwd=tmp_path) as run:
+        rig.wait_for((tmp_path / "waits").exists)
+        run.terminate()
+        run.wait()
+
+    assert (tmp_path / "ended").exists()
