@@ -5,14 +5,13 @@ An `Attack` is data: raw bytes, one connection a step. The judge asks the daemon
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -215,7 +214,6 @@ class Judge:
     daemon: Path
     granted: frozenset[str]
     binds: tuple[str, ...] = ()
-    made: list[str] = field(default_factory=list)
 
     def look(self) -> Seen:
         listed = self._get("/containers/json?all=1")
@@ -394,10 +392,6 @@ def faults(root: Path) -> list[str]:
     """What the gate's log tells of faults of its own."""
     log = (root / "var/log/rediacc/gpu/gate.log").read_text(errors="replace").splitlines()
     return [line for line in log if "session failed" in line or "Traceback" in line]
-
-
-def auth(value: Mapping[str, str]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
 
 
 def until(path: Path, target: str, wanted: int, body: Body, *, seconds: float = 15.0) -> None:

@@ -30,7 +30,9 @@ HARMLESS_CAPABILITIES = frozenset({"IPC_LOCK", "SYS_NICE", "SYS_RESOURCE"})
 HARDWARE_CAPABILITIES = frozenset({"ALL", "SYS_ADMIN", "SYS_RAWIO", "SYS_MODULE"})
 """Each of them makes or reaches devices by itself (R45)."""
 
-_SYSCTLS = re.compile(r"net\.[a-z0-9_.\-/]+|kernel\.(?:shm|msg)[a-z0-9_]*|kernel\.sem|fs\.mqueue\.[a-z0-9_]+", re.ASCII)
+_SYSCTLS = re.compile(
+    r"net\.[a-z0-9_\-]+(?:[./][a-z0-9_\-]+)*|kernel\.(?:shm|msg)[a-z0-9_]*|kernel\.sem|fs\.mqueue\.[a-z0-9_]+", re.ASCII
+)
 """What lives in the container's own namespaces (runc libcontainer/configs/validate)."""
 _SECURITY = re.compile(r"no-new-privileges(?:[=:]true)?|label[=:]level:[A-Za-z0-9:,.]+", re.ASCII)
 _LOG_DRIVERS = ("", "json-file", "local", "none", "journald")

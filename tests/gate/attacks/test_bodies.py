@@ -287,6 +287,7 @@ MODES = [
     one("sysctl.slash", create(host(Sysctls={"kernel/core_pattern": "|/x"})), "host.sysctls"),
     one("sysctl.vm", create(host(Sysctls={"vm.overcommit_memory": "1"})), "host.sysctls"),
     one("sysctl.net-dots", create(host(Sysctls={"net/../kernel/core_pattern": "|/x"}))),
+    one("sysctl.net-climbs", create(host(Sysctls={"net.ipv4/../../kernel/core_pattern": "|/x"})), "host.sysctls"),
     one("sysctl.net-in-host", create(host(NetworkMode="host", Sysctls={"net.ipv4.ip_forward": "1"})), "host.network"),
     one(
         "log.syslog",

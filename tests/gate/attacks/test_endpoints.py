@@ -94,9 +94,7 @@ CONTAINERS = [
             ),
         ),
     ),
-    after(
-        "restart.host-config", post("/containers/cc/restart", {"Privileged": True, "HostConfig": {}}), answers=(204,)
-    ),
+    after("restart.host-config", post("/containers/cc/restart", {"Privileged": True, "HostConfig": {}})),
     after("unpause.body", post("/containers/cc/unpause", {"Privileged": True})),
     after(
         "checkpoint.create",
