@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -34,6 +35,9 @@ from gpugrant_operator.kubeclient import Access, ApiError, KubeClient, Kubeconfi
 API_RETRY = 0.3
 """Seconds between two tries while there is no kubeconfig or no API yet."""
 
+ACCESS_CHECK = 1.0
+"""Seconds between two looks at the kubeconfig while the API is in trouble."""
+
 KOPF_PATIENCE = 1.0
 """Seconds for kopf to end; the whole stop takes less than 2 s."""
 
@@ -64,6 +68,10 @@ def _refused(why: str) -> int:
     log.error("not started", reason=why)
     sys.stderr.write(f"gpugrant operator: {why}\n")
     return 1
+
+
+class OtherAccess(Exception):
+    """The kubeconfig has changed."""
 
 
 class Process:
@@ -158,9 +166,20 @@ class Process:
             async with asyncio.TaskGroup() as group:
                 group.create_task(controller.run())
                 group.create_task(_until_dead(dead, kopf))
+                group.create_task(self._until_other_access(access, controller))
         finally:
             if not await asyncio.to_thread(kopf.stop, KOPF_PATIENCE):
                 log.warning("watches.hang")
+
+    async def _until_other_access(self, access: Access, controller: Controller) -> None:
+        """A server that was set up anew has another port, token or authority: the next process takes them."""
+        while True:
+            await asyncio.sleep(ACCESS_CHECK)
+            if not controller.trouble:
+                continue
+            with contextlib.suppress(KubeconfigUnusable):
+                if read_kubeconfig(self._kubeconfigs) != access:
+                    raise OtherAccess("the kubeconfig names another access than before")
 
     def _assemble(self, api: KubeApi, api_id: str, link: GateLink) -> Controller:
         cache = Cache()
@@ -186,6 +205,7 @@ class Process:
 
 async def _until_dead(dead: asyncio.Event, kopf: watches.Watches) -> None:
     await dead.wait()
+    await asyncio.to_thread(kopf.stop, KOPF_PATIENCE)
     raise WatchesDead(f"the watches ended: {kopf.failure or 'no reason given'}")
 
 

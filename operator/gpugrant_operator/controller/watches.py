@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,13 +29,17 @@ log = structlog.get_logger(__name__)
 
 
 class Watches:
-    """`start` once; `on_end` is called in kopf's thread when it has ended, whatever the reason."""
+    """`start` once; `on_end` is called in kopf's thread when kopf ends, whatever the reason; maybe twice.
+
+    Once as soon as it begins to: a kopf that lost its API can hang while it ends.
+    """
 
     def __init__(self, access: Access, deliver: Deliver, on_end: Callable[[], None]) -> None:
         self._access = access
         self._deliver = deliver
         self._on_end = on_end
-        self._stop = threading.Event()
+        self._stopping = threading.Event()
+        self._halt: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
         self.failure = ""
@@ -49,39 +54,51 @@ class Watches:
 
     def stop(self, patience: float) -> bool:
         """Asks kopf to end and waits `patience` seconds; False: it did not end in that time."""
-        self._stop.set()
+        self._stopping.set()
+        if self._halt is not None:
+            loop, halt = self._halt
+            with contextlib.suppress(RuntimeError):  # its loop is closed: it has ended
+                loop.call_soon_threadsafe(halt.set)
         if self._thread.is_alive():
             self._thread.join(patience)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:
-            asyncio.run(
-                kopf.operator(
-                    registry=registry(self._access, self._deliver),
-                    settings=settings(),
-                    clusterwide=True,
-                    standalone=True,
-                    stop_flag=self._stop,
-                    ready_flag=self._ready,
-                )
-            )
+            asyncio.run(self._operate())
         except Exception as error:  # kopf raises whatever went wrong inside; the process ends because of it
             self.failure = f"{type(error).__name__}: {error}"
             log.warning("watches.failed", error=self.failure)
         finally:
-            # the flag's waiter sits in a pool thread that would keep the process
-            self._stop.set()
             self._on_end()
 
+    async def _operate(self) -> None:
+        # An event of this loop: kopf waits for a thread's event in a pool, which would keep a failed kopf from ending.
+        halt = asyncio.Event()
+        self._halt = (asyncio.get_running_loop(), halt)
+        if self._stopping.is_set():
+            halt.set()
+        await kopf.operator(
+            registry=registry(self._access, self._deliver, self._on_end),
+            settings=settings(),
+            clusterwide=True,
+            standalone=True,
+            stop_flag=halt,
+            ready_flag=self._ready,
+        )
 
-def registry(access: Access, deliver: Deliver) -> kopf.OperatorRegistry:
-    """The handlers: one for each resource, and the login."""
+
+def registry(access: Access, deliver: Deliver, on_end: Callable[[], None]) -> kopf.OperatorRegistry:
+    """The handlers: one for each resource, the login, and the end."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=handlers)
     def login(**_: Any) -> kopf.ConnectionInfo:
         return connection(access)
+
+    @kopf.on.cleanup(registry=handlers)
+    async def cleanup(**_: Any) -> None:
+        on_end()
 
     for group, version, plural in ((GROUP, VERSION, MACHINES), (GROUP, VERSION, GRANTS), ("", "v1", NAMESPACES)):
         kopf.on.event(group, version, plural, registry=handlers)(_teller(plural, deliver))

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +216,43 @@ async def test_it_stops_in_time_and_alone() -> None:
         assert await first.ended(signal.SIGTERM) == 0
         assert time.monotonic() - start < 2
         assert not it.layout.control("operator").exists()
+
+
+async def test_it_stops_in_time_while_the_api_is_away() -> None:
+    """Whatever kopf waits for."""
+    async with site() as it:
+        await it.open_gate()
+        async with server.running(it.settings()):
+            await it.connect()
+            await it.machine()
+            process = await it.operator()
+            await it.healthy()
+        await until(it.health, lambda said: not said["ok"], "it takes no notice of the API's end")
+
+        start = time.monotonic()
+        assert await process.ended(signal.SIGTERM) == 0
+        assert time.monotonic() - start < 2
+
+
+@pytest.mark.req("D4")
+@pytest.mark.parametrize("lost", ["pki", "."], ids=["certificates and token", "the whole store"])
+async def test_a_server_that_was_set_up_anew(lost: str) -> None:
+    """Its kubeconfig, or its store, is another: exit 1, and the next process starts from what is there now."""
+    async with site() as it:
+        await it.open_gate()
+        async with server.running(it.settings()) as first:
+            await it.connect()
+            await it.machine()
+            process = await it.operator()
+            await it.healthy()
+            port = first.port
+        shutil.rmtree(it.layout.store / lost, ignore_errors=True)
+        await it.stack.enter_async_context(server.running(replace(it.settings(), port=port)))
+
+        async with asyncio.timeout(60):
+            assert await process.child.wait() == 1
+        await it.operator()
+        await it.healthy()
 
 
 async def test_it_waits_for_the_api() -> None:
