@@ -216,7 +216,7 @@ class Controller:
         if machine is None or self._detector.running:
             return
         self._detector.reserve()
-        log.info("detection.started", machine=name, cause=cause)
+        log.info("detection.started", machine=name, cause=cause, fault=self._node.inventory_fault)
         group.create_task(self._detect(machine))
         self._queue.add(name)
 
