@@ -197,12 +197,13 @@ def test_exclusive_both_ways(clean: rig.System) -> None:
     """Refused while another repo holds the name, and the other way round, with the holder named."""
     rig.succeeded(clean.rdc("repo", "gpu", "grant", "gpu-a", "--device", GPU))
     reserve = refused(clean.rdc("repo", "gpu", "grant", "gpu-b", "--device", GPU, "--exclusive"))
-    rig.succeeded(clean.rdc("repo", "gpu", "grant", "gpu-a", "--device", GPU, "--exclusive"))
+    upgraded = clean.rdc("repo", "gpu", "grant", "gpu-a", "--device", GPU, "--exclusive")
     share = refused(clean.rdc("repo", "gpu", "grant", "gpu-b", "--device", GPU))
     by_kubectl = refused(clean.kubectl("apply", "-f", "-", text=manifest("gpu-b")))
 
     for said in (reserve, share, by_kubectl):
         assert "gpu-a" in said
+    assert "becomes exclusive" in upgraded.stdout + upgraded.stderr
     rig.succeeded(clean.rdc("repo", "gpu", "revoke", "gpu-a", "--device", GPU))
     rig.succeeded(clean.rdc("repo", "gpu", "grant", "gpu-b", "--device", GPU))
     assert rig.succeeded(clean.docker("gpu-b", *SMI)).startswith("GPU 0: ")

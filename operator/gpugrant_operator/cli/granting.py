@@ -196,6 +196,8 @@ def _notes(step: Step, wish: Wish) -> Sequence[str]:
         return ()
     spec, ref = (step.grant.spec, step.grant.ref) if isinstance(step, Keep) else (step.spec, step.grant.ref)
     notes = [f"repo {spec.repo} has {spec.device} on {spec.machine} already (grant {ref})"]
+    if isinstance(step, Change) and "exclusive" in step.fields:
+        notes.append(f"the grant {ref} becomes exclusive")
     if spec.exclusive and not wish.exclusive:
         notes.append(f"{spec.device} stays reserved for repo {spec.repo}: the grant {ref} is exclusive")
     if isinstance(step, Keep) and spec.expires_at is not None:
