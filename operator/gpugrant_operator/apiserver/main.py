@@ -13,9 +13,9 @@ import structlog
 from gpugrant_crds import schema
 from gpugrant_crds.layout import SocketPathTooLong
 from gpugrant_operator.apiserver import server
-from gpugrant_operator.apiserver.control import AlreadyRunning
 from gpugrant_operator.apiserver.settings import Settings
 from gpugrant_operator.apiserver.store.journal import DamagedStore
+from gpugrant_operator.control import AlreadyRunning
 
 log = structlog.get_logger(__name__)
 

@@ -16,7 +16,8 @@ import structlog
 from aiohttp import web
 
 from gpugrant_crds import timestamps
-from gpugrant_operator.apiserver import control, tls, upkeep
+from gpugrant_operator import control
+from gpugrant_operator.apiserver import tls, upkeep
 from gpugrant_operator.apiserver.objects import changes
 from gpugrant_operator.apiserver.objects.resources import CRDS, NAMESPACES, catalog, served_crd
 from gpugrant_operator.apiserver.registry import Options, Registry
@@ -72,7 +73,7 @@ async def running(settings: Settings) -> AsyncIterator[Server]:
     Raises AlreadyRunning, DamagedStore, SocketPathTooLong or OSError, each with a sentence, when it can't start.
     """
     since = timestamps.write(settings.now())
-    with control.locked(settings.layout.lock(PART), since):
+    with control.locked(settings.layout.lock(PART), since, kind="an API server"):
         store = _opened(settings, since)
         try:
             async with asyncio.TaskGroup() as group, _committing(store, group):

@@ -20,10 +20,11 @@ from structlog.typing import Processor
 
 from gpugrant_crds import timestamps
 from gpugrant_crds.layout import Layout, SocketPathTooLong
-from gpugrant_operator.controller import control, detector, node, watches
+from gpugrant_operator import control
+from gpugrant_operator.control import AlreadyRunning, Health
+from gpugrant_operator.controller import detector, node, watches
 from gpugrant_operator.controller.api import KubeApi
 from gpugrant_operator.controller.cache import Cache
-from gpugrant_operator.controller.control import AlreadyRunning, Health
 from gpugrant_operator.controller.controller import UNAUTHORIZED, Controller, WatchesDead
 from gpugrant_operator.controller.gatelink import GateLink
 from gpugrant_operator.controller.reconciler import Reconciler
@@ -49,7 +50,7 @@ def run(root: Path, *, hardware: Path) -> int:
     _log_to_stderr()
     try:
         process = Process(Layout(root), hardware, _kubeconfigs(Layout(root)))
-        with control.locked(process.layout.lock("operator"), process.since):
+        with control.locked(process.layout.lock("operator"), process.since, kind="an operator"):
             return asyncio.run(process.run())
     except (AlreadyRunning, SocketPathTooLong, node.Unnamed) as error:
         return _refused(str(error))

@@ -11,27 +11,30 @@ import aiohttp
 import pytest
 
 from gpugrant_crds.layout import SocketPathTooLong
-from gpugrant_operator.controller.control import AlreadyRunning, Health, locked, served
+from gpugrant_operator.control import AlreadyRunning, Health, locked, served
 
 
 def test_one_operator_a_root(tmp_path: Path) -> None:
     """The second is told who the first is; a lock that is let go is free."""
     path = tmp_path / "run/operator.lock"
-    with locked(path, "2026-03-01T12:00:00Z"):
+    with locked(path, "2026-03-01T12:00:00Z", kind="an operator"):
         assert json.loads(path.read_text()) == {"pid": os.getpid(), "since": "2026-03-01T12:00:00Z"}
-        with pytest.raises(AlreadyRunning, match=f"pid {os.getpid()} since 2026"), locked(path, "later"):
+        with (
+            pytest.raises(AlreadyRunning, match=f"pid {os.getpid()} since 2026"),
+            locked(path, "later", kind="an operator"),
+        ):
             pass
 
-    with locked(path, "later"):
+    with locked(path, "later", kind="an operator"):
         assert json.loads(path.read_text())["since"] == "later"
 
 
 def test_a_lock_file_without_sense_says_so(tmp_path: Path) -> None:
     """It was torn; who holds it is not known."""
     path = tmp_path / "operator.lock"
-    with locked(path, "now"):
+    with locked(path, "now", kind="an operator"):
         path.write_text("{")
-        with pytest.raises(AlreadyRunning, match="its pid is not known"), locked(path, "later"):
+        with pytest.raises(AlreadyRunning, match="its pid is not known"), locked(path, "later", kind="an operator"):
             pass
 
 

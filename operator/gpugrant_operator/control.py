@@ -1,4 +1,4 @@
-"""The part's lock and control socket: one server a root, and an answer to "how are you" for the supervisor."""
+"""A part's lock and control socket: one of a kind a root, and an answer to "how are you" for the supervisor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from aiohttp import web
@@ -17,12 +17,12 @@ from gpugrant_crds.layout import checked_socket
 
 
 class AlreadyRunning(Exception):
-    """Another process holds the lock; the text says which."""
+    """Another process of this kind holds the lock; the text says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The answer of `GET /healthz`. `since` is RFC 3339."""
+    """The answer of `GET /healthz`. `since` is RFC 3339: the start of this process."""
 
     ok: bool
     message: str
@@ -30,15 +30,18 @@ class Health:
 
 
 @contextmanager
-def locked(path: Path, since: str) -> Iterator[None]:
-    """Holds the part's lock file; raises AlreadyRunning or OSError. The file stays: removing it would race."""
+def locked(path: Path, since: str, *, kind: str) -> Iterator[None]:
+    """Holds the lock file of `kind` ("an operator"); raises AlreadyRunning or OSError.
+
+    The file stays: removing it would race.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise AlreadyRunning(f"an API server already runs here ({_holder(path)})") from error
+            raise AlreadyRunning(f"{kind} already runs here ({_holder(path)})") from error
         os.ftruncate(descriptor, 0)
         os.write(descriptor, json.dumps({"pid": os.getpid(), "since": since}).encode() + b"\n")
         yield
@@ -56,13 +59,11 @@ def _holder(path: Path) -> str:
 
 @asynccontextmanager
 async def served(path: Path, health: Callable[[], Health]) -> AsyncIterator[None]:
-    """Serves `GET /healthz` on the socket (0600). Call it with the lock held: a left-over socket is replaced."""
+    """Serves `GET /healthz` on the socket (0600). With the lock held: a left-over socket is replaced."""
     checked_socket(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
 
     async def healthz(_: web.Request) -> web.Response:
-        state = health()
-        return web.json_response({"ok": state.ok, "message": state.message, "since": state.since})
+        return web.json_response(asdict(health()))
 
     app = web.Application()
     app.router.add_get("/healthz", healthz)
@@ -77,7 +78,7 @@ async def served(path: Path, health: Callable[[], Health]) -> AsyncIterator[None
 
 
 def _bound(path: Path) -> socket.socket:
-    """A listening socket that never exists with wider rights than 0600."""
+    """A socket that never exists with wider rights than 0600."""
     path.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
