@@ -125,12 +125,16 @@ def _down_command(root: Path) -> str:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a script as Ctrl-C does: what it started is stopped."""
+    """SIGTERM and SIGHUP end a script as Ctrl-C does: what it started is stopped. Ctrl-C counts even where a shell
+    started it in the background, with SIGINT ignored; a SIGHUP that is ignored (nohup) stays so."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
