@@ -249,6 +249,55 @@ async def test_a_broken_repo_file_is_named_and_costs_that_repo_its_hardware(gate
     await gate.until(admitted)
 
 
+DOUBLES: dict[str, dict[str, str]] = {
+    "the name": {"listen": "l.sock"},
+    "the name and the socket": {},
+    "the socket": {"name": "b"},
+}
+
+
+@pytest.mark.req("R9")
+@pytest.mark.parametrize("case", DOUBLES)
+async def test_a_second_file_does_not_take_over_what_is_served(gate: GateProcess, case: str) -> None:
+    await gate.put(made(1, DEVICE))
+    other = await gate.add_repo("b")
+    (gate.layout.repos / "b.yaml").unlink()
+    inode = gate.layout.repo_socket("a").stat().st_ino
+    asked = len(other.heads)
+    reader, writer = await asyncio.open_unix_connection(str(gate.layout.repo_socket("a")))
+    ping = b"GET /v1.45/_ping HTTP/1.1\r\nHost: d\r\n\r\n"
+    async with asyncio.timeout(30):
+        writer.write(ping)
+        await reader.readuntil(b"\r\n\r\n")
+        listen = str(gate.root / DOUBLES[case].get("listen", gate.layout.repo_socket("a")))
+        values = {"name": DOUBLES[case].get("name", "a"), "id": "id-b", "upstream": str(gate.root / "b.sock")}
+        text = "".join(f"{key}: {value}\n" for key, value in (values | {"listen": listen}).items())
+        (gate.layout.repos / "0-dup.yaml").write_text(text)
+
+        async def refused() -> bool:
+            status, message = await gate.create()
+            return status == 403 and "0-dup.yaml" in message
+
+        await gate.until(refused)
+        writer.write(ping)
+        await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    assert gate.layout.repo_socket("a").stat().st_ino == inode
+    assert not (gate.root / "l.sock").exists()
+    assert len(other.heads) == asked
+    _, health = await gate.control("GET", "/healthz")
+    assert "a.yaml: the " in health["message"]
+    assert "0-dup.yaml: the " in health["message"]
+    _, status = await gate.control("GET", "/v1/status")
+    assert [repo["name"] for repo in status["repos"]] == ["a"]
+    (gate.layout.repos / "0-dup.yaml").unlink()
+
+    async def admitted() -> bool:
+        return (await gate.create())[0] == 201
+
+    await gate.until(admitted)
+
+
 async def test_ends_within_two_seconds_with_open_streams(gate: GateProcess) -> None:
     forever = asyncio.Event()
 

@@ -10,7 +10,7 @@ import pwd
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from gpugrant_crds import repofile
 from gpugrant_crds.layout import Layout, SocketPathTooLong, checked_socket
@@ -45,7 +45,7 @@ class Folder:
     repos: Mapping[str, Repo] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
-    """The repo that each file meant when it last could be read."""
+    """The repo that each file is served as, by file name."""
 
 
 def resolve(file: RepoFile, filename: str, layout: Layout) -> Repo | RepoProblem:
@@ -76,23 +76,55 @@ def assemble(files: Mapping[str, RepoFile | RepoProblem], before: Folder, layout
 
     A broken file keeps its repo's socket under the last good settings, without hardware: what the file now means to
     forbid can't be known. What stands in two files (name, id, daemon, listening socket) gets no hardware in either;
-    where it is the name or the socket, only the first of them is served.
+    where it is the name or the socket, only one of them is served, and a new file never takes it from the file that
+    was served there.
     """
-    problems: list[str] = []
     clashes = repofile.clashes({name: file for name, file in files.items() if isinstance(file, RepoFile)}, layout)
+    found: dict[str, Repo] = {}
+    problems: dict[str, str] = {}
+    for filename, file in sorted(files.items()):
+        its, problem = _one(filename, file, clashes.get(filename), before, layout)
+        if its is not None:
+            found[filename] = its
+        if problem:
+            problems[filename] = problem
     repos: dict[str, Repo] = {}
     names: dict[str, str] = {}
-    for filename in sorted(files):
-        found, problem = _one(filename, files[filename], clashes.get(filename), before, layout)
-        if problem:
-            problems.append(problem)
-        if found is None:
+    for filename in sorted(found, key=lambda name: _claim(name, found[name], before)):
+        its = found[filename]
+        taken = _taken(its, repos)
+        kept = _served_before(filename, before)
+        if taken and kept is not None and kept.name == its.name and not _taken(kept, repos):
+            # its new listening socket is another file's: it stays at the old one
+            its, taken = replace(kept, problem=its.problem or taken), ""
+        if taken:
+            problems.setdefault(filename, f"{filename}: {taken}")
             continue
-        names[filename] = found.name
-        if any(other.name == found.name or other.listen == found.listen for other in repos.values()):
-            continue
-        repos[found.name] = found
-    return Folder(repos, tuple(problems), names)
+        repos[its.name] = its
+        names[filename] = its.name
+    return Folder(repos, tuple(text for _, text in sorted(problems.items())), names)
+
+
+def _claim(filename: str, its: Repo, before: Folder) -> tuple[bool, bool, bool, str]:
+    """Whose claim on a doubled name or listening socket comes first: that of the file that was served under both,
+    then under the name, then that of the file that is called like its repo."""
+    kept = _served_before(filename, before)
+    same_name = kept is not None and kept.name == its.name
+    same_socket = same_name and kept is not None and kept.listen == its.listen
+    return not same_socket, not same_name, PurePath(filename).stem != its.name, filename
+
+
+def _taken(its: Repo, repos: Mapping[str, Repo]) -> str:
+    """Why the repo can't be served beside those; empty: it can."""
+    if its.name in repos:
+        return f"the name {its.name} is served for another file: remove one of them"
+    if any(other.listen == its.listen for other in repos.values()):
+        return f"the listen path {its.listen} is served for another file: remove one of them"
+    return ""
+
+
+def _served_before(filename: str, before: Folder) -> Repo | None:
+    return before.repos.get(before.names.get(filename, ""))
 
 
 def _one(
@@ -101,7 +133,7 @@ def _one(
     """The repo of one file, where there is one, and a sentence on what is wrong with it."""
     found = resolve(file, filename, layout) if isinstance(file, RepoFile) else file
     if isinstance(found, RepoProblem):
-        kept = before.repos.get(before.names.get(filename, ""))
+        kept = _served_before(filename, before)
         return (kept and replace(kept, problem=f"{_BROKEN} ({found})")), str(found)
     if clash is not None:
         return replace(found, problem=clash), f"{filename}: {clash}"

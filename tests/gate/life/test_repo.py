@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,56 @@ def test_of_two_files_with_one_name_the_first_is_served_without_hardware() -> No
     assert folder.repos["a"].upstream == Path("/run/a.sock")
     assert folder.repos["a"].problem
     assert len(folder.problems) == 2
+
+
+OTHER = {"id": "other", "upstream": "/run/o.sock"}
+NEWCOMERS = {
+    "of the name, first in order": ("0.yaml", text("a", listen="/run/l", **OTHER)),
+    "of the name, last in order": ("z.yaml", text("a", listen="/run/l", **OTHER)),
+    "of the name and the socket": ("0.yaml", text("a", **OTHER)),
+    "of the socket": ("0.yaml", text("b", listen="/r/run/rediacc/gpu/repos/a.sock", **OTHER)),
+    "of the socket, called like its repo": ("b.yaml", text("b", listen="/r/run/rediacc/gpu/repos/a.sock", **OTHER)),
+    "of the name, called like the repo": ("a.yaml", text("a", listen="/run/l", **OTHER)),
+}
+
+
+@pytest.mark.req("R9")
+@pytest.mark.parametrize("case", NEWCOMERS)
+def test_a_new_file_does_not_take_over_what_is_served(case: str) -> None:
+    filename, newcomer = NEWCOMERS[case]
+    before = assemble({"repo.yaml": text("a")})
+    after = assemble({"repo.yaml": text("a"), filename: newcomer}, before)
+    assert list(after.repos) == ["a"]
+    assert replace(after.repos["a"], problem="") == before.repos["a"]
+    assert filename in after.repos["a"].problem
+    assert {problem.partition(":")[0] for problem in after.problems} == {"repo.yaml", filename}
+    assert assemble({"repo.yaml": text("a"), filename: newcomer}, after) == after
+    assert assemble({"repo.yaml": text("a")}, after) == before
+
+
+def test_at_a_cold_start_the_file_that_is_called_like_its_repo_is_served() -> None:
+    by_name = assemble({"0.yaml": text("a", **OTHER), "a.yaml": text("a")}).repos
+    assert (list(by_name), by_name["a"].upstream) == (["a"], Path("/run/a.sock"))
+    by_socket = assemble({"0.yaml": text("b", listen="/run/l", **OTHER), "a.yaml": text("a", listen="/run/l")})
+    assert list(by_socket.repos) == ["a"]
+    assert len(by_socket.problems) == 2
+
+
+def test_a_served_repo_that_moves_to_a_taken_socket_stays_where_it_was() -> None:
+    before = assemble({"a.yaml": text("a"), "b.yaml": text("b")})
+    after = assemble({"a.yaml": text("a", listen="/r/run/rediacc/gpu/repos/b.sock"), "b.yaml": text("b")}, before)
+    assert {name: its.listen for name, its in after.repos.items()} == {
+        name: its.listen for name, its in before.repos.items()
+    }
+    assert all(its.problem for its in after.repos.values())
+
+
+def test_a_new_file_beside_a_broken_one_of_its_name_is_not_served_and_named() -> None:
+    before = assemble({"a.yaml": text("a")})
+    after = assemble({"a.yaml": "]", "0.yaml": text("a", **OTHER)}, before)
+    assert after.repos["a"].upstream == Path("/run/a.sock")
+    assert after.problems[0] == "0.yaml: the name a is served for another file: remove one of them"
+    assert len(after.problems) == 2
 
 
 def test_a_broken_file_keeps_its_socket_and_loses_its_hardware() -> None:
