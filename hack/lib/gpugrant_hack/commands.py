@@ -73,11 +73,7 @@ def daemon(words: list[str]) -> int:
 NEXT = """
 it runs. In a shell, next:
   . {env}
-  kubectl get gpumachines
-  kubectl apply -f examples/grant.yaml
-  kubectl wait --for=condition=Ready -f examples/grant.yaml
-  docker --context gpu-a run --rm --device nvidia.com/gpu=all ubuntu:24.04 nvidia-smi -L
-  docker --context gpu-b run --rm --device nvidia.com/gpu=all ubuntu:24.04 nvidia-smi -L   # refused
+  {steps}
 {script} stops it"""
 
 
@@ -98,7 +94,8 @@ def up(words: list[str]) -> int:
         try:
             system.up(whole, given.hardware, os.environ.get("GPUGRANT_ENGINE", ""))
             if given.detach:
-                result(NEXT.format(env=whole.root.env, script=_down_command(given.root)))
+                steps = "\n  ".join(system.next_steps(whole))
+                result(NEXT.format(env=whole.root.env, steps=steps, script=_down_command(given.root)))
                 return 0
             system.show(whole)
             if before:

@@ -144,26 +144,53 @@ def down(system: System) -> bool:
     return stopped
 
 
+def next_steps(system: System) -> list[str]:
+    """The commands of the main job that fit this machine, to be typed in a shell. Raises Trouble."""
+    job = _job(system)
+    if job is None:
+        return ["kubectl get gpumachines"]
+    grant, words = job
+    file = grant.relative_to(system.checkout) if grant.is_relative_to(system.checkout) else grant
+    return [
+        "kubectl get gpumachines",
+        f"kubectl apply -f {file}",
+        f"kubectl wait --for=condition=Ready -f {file}",
+        f"docker --context gpu-a {' '.join(words)}",
+        f"docker --context gpu-b {' '.join(words)}   # refused",
+    ]
+
+
+def _job(system: System) -> tuple[Path, list[str]] | None:
+    """The manifest to apply and the container to run; None: the machine has no device. Raises Trouble."""
+    found = _grant(system, _machine(system))
+    if found is None:
+        return None
+    grant, device = found
+    command = ["nvidia-smi", "-L"] if device.startswith("nvidia.com/") else ["ls", "-l", "/dev/dri"]
+    return grant, ["run", "--rm", "--device", device, "ubuntu:24.04", *command]
+
+
 def show(system: System) -> None:
     """The main job, with the commands as a user would type them and what they answer. Raises Trouble."""
-    machine = _machine(system)
-    grant, device = _grant(system, machine)
-    job = ["run", "--rm", "--device", device, "ubuntu:24.04"]
-    job += ["nvidia-smi", "-L"] if device.startswith("nvidia.com/") else ["ls", "-l", "/dev/dri"]
+    found = _job(system)
     _shown(system, ["kubectl", "get", "gpumachines"])
+    if found is None:
+        note("this machine has no device that could be granted, so there is no grant to show")
+        return
+    grant, job = found
     _shown(system, ["kubectl", "apply", "-f", str(grant)])
     _shown(system, ["kubectl", "wait", "--for=condition=Ready", "--timeout=60s", "-f", str(grant)])
     _shown(system, ["docker", "--context", "gpu-a", *job])
     _shown(system, ["docker", "--context", "gpu-b", *job], refused=True)
 
 
-def _grant(system: System, machine: str) -> tuple[Path, str]:
-    """The manifest to apply and its first device: the example, or a copy that fits another machine. Raises Trouble."""
+def _grant(system: System, machine: str) -> tuple[Path, str] | None:
+    """The manifest to apply and its first device: the example, or a copy that fits another machine; None: no device."""
     example = system.checkout / "examples/grant.yaml"
     listed = run(system, "kubectl", "get", "gpumachine", machine, "-o", "jsonpath={.status.devices[*].name}")
     devices = listed.stdout.split()
     if not devices:
-        raise Trouble(f"machine {machine} has no device that could be granted, so there is no job to show")
+        return None
     text, device = fitted(example.read_text(), machine, devices)
     if text == example.read_text():
         return example, device
