@@ -213,4 +213,15 @@ def _repo_missing(request: Request) -> str | None:
     return f"{missing}: the grant waits for it ({Reason.REPO_NOT_FOUND})"
 
 
-WARNINGS: tuple[Callable[[Request], str | None], ...] = (_machine_missing, _repo_missing)
+def _other_repo(request: Request) -> str | None:
+    machine, spec = request.machine, request.grant.spec
+    if machine is None or machine.status.gate is None or spec.repo_id is None:
+        return None
+    present = next((repo.id for repo in machine.status.gate.repos if repo.name == spec.repo), None)
+    if present is None or present == spec.repo_id:
+        return None
+    said = conflicts.other_repo(request.grant, spec.repo_id, present)
+    return f"{said} ({Reason.REPO_ID_MISMATCH})"
+
+
+WARNINGS: tuple[Callable[[Request], str | None], ...] = (_machine_missing, _repo_missing, _other_repo)

@@ -64,7 +64,7 @@ def dump(crd: JsonObject) -> str:
 
 
 def _gpu_machine() -> JsonObject:
-    return _crd(
+    crd = _crd(
         model=GpuMachine,
         plural="gpumachines",
         kind="GpuMachine",
@@ -85,6 +85,16 @@ def _gpu_machine() -> JsonObject:
             _column("Reason", '.status.conditions[?(@.type=="Ready")].reason', priority=1),
         ],
     )
+    # A machine that moved away from its node would leave its grants in force at the old node's gate.
+    node = 'has({0}.spec) && has({0}.spec.nodeName) ? {0}.spec.nodeName : ""'
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] = [
+        {
+            "rule": f"({node.format('self')}) == ({node.format('oldSelf')})",
+            "fieldPath": ".spec.nodeName",
+            "message": "nodeName can't be added, changed or removed: delete the machine and make another",
+        }
+    ]
+    return crd
 
 
 def _repo_gpu_grant() -> JsonObject:

@@ -91,7 +91,7 @@ class GpuMachineSpec(Model):
     """What is wanted of a machine."""
 
     node_name: MachineName | None = None
-    """The node that this machine is; absent: the object's own name."""
+    """The node that this machine is; absent: the object's own name. Can't be added, changed or removed."""
     toolkit: Toolkit | None = None
     """The NVIDIA Container Toolkit on this machine."""
     detection: Detection | None = None

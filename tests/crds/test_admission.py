@@ -126,8 +126,14 @@ def test_allows(answer: Review) -> None:
         (ask(gen.grant(), machine=None), "MachineNotFound"),
         (ask(gen.grant(), machine=gen.machine(devices=None)), "MachineNotDetected"),
         (ask(gen.grant("gpu-aa")), "gpu-a"),
+        (ask(gen.grant(repo_id="id-old")), "RepoIdMismatch"),
     ],
-    ids=["an unknown machine", "a machine never detected", "a repo that the machine does not know"],
+    ids=[
+        "an unknown machine",
+        "a machine never detected",
+        "a repo that the machine does not know",
+        "a repo of another id",
+    ],
 )
 def test_warns(answer: Review, said: str) -> None:
     """Stored with a warning: it may still come."""

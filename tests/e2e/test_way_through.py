@@ -265,6 +265,15 @@ def test_machine_setup(clean: rig.System) -> None:
     assert "workstation" in unknown.stderr
 
 
+@pytest.mark.req("R1", "R51")
+def test_a_machine_does_not_move_away_from_its_grants(clean: rig.System) -> None:
+    """Another nodeName would leave the grants in force at the gate of the old node: it is refused."""
+    moved = refused(clean.kubectl("patch", "gm", "workstation", "--type=merge", "-p", '{"spec":{"nodeName":"x"}}'))
+
+    assert "nodeName can't be added, changed or removed" in moved
+    rig.succeeded(clean.kubectl("annotate", "gm", "workstation", "note=still-changeable", "--overwrite"))
+
+
 def test_a_broken_manifest_takes_nothing_away(clean: rig.System) -> None:
     """A file in the store that is no YAML is named with its line; the object and all others go on."""
     rig.succeeded(clean.rdc("repo", "gpu", "grant", "gpu-a", "--device", GPU))

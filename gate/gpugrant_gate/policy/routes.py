@@ -222,9 +222,13 @@ def _fits(part: str, segment: str) -> bool:
     return part.startswith("{") or part == segment
 
 
+_PODMAN_VERSION = re.compile(r"v[0-9][0-9A-Za-z.-]*", re.ASCII)
+"""podman's prefix has three parts and suffixes, unlike Docker's (containers/podman pkg/api/server)."""
+
+
 def _unknown(method: str, asked: Target, repo: RepoView) -> Refusal:
     segments = asked.segments
-    if segments[0] == "libpod":
+    if "libpod" in segments[:1] or ("libpod" in segments[1:2] and _PODMAN_VERSION.fullmatch(segments[0])):
         return refuse(404, "route.libpod", "this is a Docker daemon; it does not speak podman's API (/libpod)")
     for prefix, rule, reason in REFUSED:
         if _starts(segments, prefix):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import hashlib
 import socket
@@ -186,7 +187,9 @@ async def _closed(runner: web.AppRunner) -> None:
     await runner.cleanup()
     for transport in transports:
         if isinstance(transport, asyncio.WriteTransport):
-            transport.abort()
+            # Python 3.11.2, which is Debian 12's, has no guard for a TLS transport that is closed already.
+            with contextlib.suppress(AttributeError):
+                transport.abort()
     await asyncio.sleep(0)
 
 

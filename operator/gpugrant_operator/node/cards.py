@@ -273,7 +273,7 @@ def _smi_problems(smi: SmiRun | None) -> Problems:
     if smi is None:
         return ()
     if smi.answer is not None:
-        return tuple(("ProbeFailed", f"nvidia-smi says: {remark[:300]}") for remark in smi.answer.remarks)
+        return tuple(("ProbeFailed", f"nvidia-smi says: {remark}") for remark in smi.answer.remarks)
     failure = smi.failure or "nvidia-smi failed"
     if smi.timed_out:
         return (("DetectionTimeout", failure),)

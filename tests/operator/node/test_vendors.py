@@ -162,6 +162,13 @@ def test_a_line_of_text_among_the_rows_is_kept_as_a_remark() -> None:
     assert (len(answer.cards), answer.remarks) == (1, (lost,))
 
 
+def test_a_flood_of_text_is_a_few_short_remarks() -> None:
+    answer = nvidia.parse_query("\x1b[31m" + "x" * 9000 + "\n" + "noise\n" * 40_000, nvidia.QUERY)
+    assert answer.remarks[0].startswith("?[31mxxx")
+    assert answer.remarks[-1] == "39993 more lines that are no card's"
+    assert sum(map(len, answer.remarks)) < 10 * nvidia.REMARK_LENGTH
+
+
 @pytest.mark.parametrize(
     ("code", "output", "sentence"),
     [

@@ -107,8 +107,13 @@ def parse_toolkit_version(text: str) -> str | None:
     return None if match is None else match[1]
 
 
+MOST_REMARKS = 8
+"""Lines among the rows that are kept: they end in the inventory and in a status, whose size is bounded."""
+REMARK_LENGTH = 300
+
+
 def parse_query(text: str, fields: tuple[str, ...]) -> SmiAnswer:
-    """Rows of `--format=csv,noheader,nounits`."""
+    """Rows of `--format=csv,noheader,nounits`; of lines that are none the first few, printable and cut."""
     cards: list[SmiCard] = []
     remarks: list[str] = []
     for line in text.splitlines():
@@ -116,8 +121,14 @@ def parse_query(text: str, fields: tuple[str, ...]) -> SmiAnswer:
         if len(cells) == len(fields):
             cards.append(_card(dict(zip(fields, (cell.strip() for cell in cells), strict=True))))
         elif line.strip():
-            remarks.append(line.strip())
+            remarks.append(_remark(line))
+    if len(remarks) > MOST_REMARKS:
+        remarks[MOST_REMARKS:] = [f"{len(remarks) - MOST_REMARKS} more lines that are no card's"]
     return SmiAnswer(tuple(cards), tuple(remarks))
+
+
+def _remark(line: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in line.strip()[:REMARK_LENGTH])
 
 
 def _card(row: dict[str, str]) -> SmiCard:
