@@ -34,8 +34,21 @@ class Course:
     message: str = "asked for a detection"
 
 
+def leaving(machine: GpuMachine) -> str | None:
+    """Why nothing is detected there any more; None: it is not being deleted. Pure."""
+    if machine.metadata.deletion_timestamp is None:
+        return None
+    ready = conditions.find(machine.status.conditions, conditions.READY)
+    said = "" if ready is None else ready.message or ready.reason
+    sentence = f"machine {machine.metadata.name} is being deleted, so it can't be set up"
+    return f"{sentence}; its Ready condition says: {said}" if said else sentence
+
+
 def course(machine: GpuMachine, request: str) -> Course:
     """What the status says of the detection of that request. Pure."""
+    gone = leaving(machine)
+    if gone is not None:
+        return Course(failed=gone)
     status = machine.status
     ready = conditions.find(status.conditions, conditions.READY)
     detected = conditions.find(status.conditions, conditions.DETECTED)
@@ -69,9 +82,9 @@ def setup(name: str, timeout: timedelta) -> None:
 
 
 def _ensure(name: str, ours: Session) -> None:
-    """The GpuMachine is there; it is made when it is this machine."""
+    """The GpuMachine is there to stay; it is made when it is this machine."""
     try:
-        ours.api.machine(name)
+        gone = leaving(ours.api.machine(name))
     except Gone as error:
         world = ours.world()
         own = this_machine(ours)
@@ -85,6 +98,9 @@ def _ensure(name: str, ours: Session) -> None:
         except Exists:
             return
         console.note(f"made the GpuMachine {name}")
+        return
+    if gone is not None:
+        raise Failure(gone)
 
 
 def this_machine(ours: Session) -> str | None:

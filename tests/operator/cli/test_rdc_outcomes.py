@@ -330,6 +330,28 @@ def test_a_detection_that_nobody_does_times_out(operator: Operator) -> None:
 
 
 @pytest.mark.req("R10")
+def test_a_machine_that_is_being_deleted_is_refused_at_once(operator: Operator) -> None:
+    where = (GROUP, VERSION, "gpumachines", "node-7")
+    meta = {"name": "node-7", "finalizers": [FINALIZER]}
+    body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "GpuMachine", "metadata": meta, "spec": {}}
+    operator.objects.create_cluster_custom_object(GROUP, VERSION, "gpumachines", body)
+    try:
+        operator.objects.delete_cluster_custom_object(*where)
+        said = {"status": {"conditions": _conditions({"Ready": ("False", "Releasing", "waiting for the gate")})}}
+        operator.objects.patch_cluster_custom_object_status(*where, said, _content_type=MERGE)
+        code, stdout, stderr = ended(operator.start("machine", "setup", "node-7"))
+        assert (code, stdout) == (1, "")
+        assert stderr == (
+            "error: machine node-7 is being deleted, so it can't be set up; its Ready condition says: "
+            "waiting for the gate\n"
+        )
+        left = operator.objects.get_cluster_custom_object(*where)
+        assert DETECT_ANNOTATION not in left["metadata"].get("annotations", {})
+    finally:
+        operator.objects.patch_cluster_custom_object(*where, {"metadata": {"finalizers": []}}, _content_type=MERGE)
+
+
+@pytest.mark.req("R10")
 def test_setup_makes_the_object_of_this_machine_and_of_no_other(operator: Operator) -> None:
     settings = Layout(operator.root).gate_settings
     settings.write_text("nodeName: node-9\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
 import gen
@@ -10,7 +12,12 @@ from gpugrant_operator.cli import setup_command
 from gpugrant_operator.cli.setup_command import Course
 
 
-def machine(*conditions: tuple[str, str, str, str], answered: str | None = None, succeeded: bool = True) -> GpuMachine:
+def machine(
+    *conditions: tuple[str, str, str, str],
+    answered: str | None = None,
+    succeeded: bool = True,
+    deleted: datetime | None = None,
+) -> GpuMachine:
     detection = None if answered is None else {"request": answered, "succeeded": succeeded}
     listed = [
         {
@@ -23,7 +30,7 @@ def machine(*conditions: tuple[str, str, str, str], answered: str | None = None,
         for kind, status, reason, text in conditions
     ]
     problems = [{"reason": "SpecInvalid", "message": "x.yaml is broken"}]
-    return gen.machine(detection=detection, conditions=listed, problems=problems)
+    return gen.machine(deleted=deleted, detection=detection, conditions=listed, problems=problems)
 
 
 READY = ("Ready", "True", "Synced", "2 GPUs")
@@ -60,6 +67,19 @@ DETECTING = ("Detected", "False", "Detecting", "looking")
             ),
             Course(failed="another has it"),
             id="stalled",
+        ),
+        pytest.param(
+            machine(DETECTING, ("Ready", "False", "Releasing", "waiting for the gate"), deleted=gen.NOW),
+            Course(
+                failed="machine wsl-gpu is being deleted, so it can't be set up; its Ready condition says: "
+                "waiting for the gate"
+            ),
+            id="deleted meanwhile",
+        ),
+        pytest.param(
+            machine(answered="now", deleted=gen.NOW),
+            Course(failed="machine wsl-gpu is being deleted, so it can't be set up"),
+            id="deleted before anybody said anything",
         ),
     ],
 )
