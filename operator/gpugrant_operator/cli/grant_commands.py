@@ -68,8 +68,8 @@ def grant(
             click.echo(granting.told(step))
         return
     planned, written = _write_all(wish, ours)
-    _tell(planned)
     _settle(written, ours.api, wait=wait, timeout=timeout)
+    _tell(planned)
     for done in written:
         spec = done.grant.spec
         click.echo(f"repo {spec.repo} may use {spec.device} on {spec.machine} (grant {done.grant.ref})")

@@ -87,7 +87,7 @@ def plan(wish: Wish, world: World) -> Plan | Refused:
     if refusals:
         return Refused("; ".join(refusals) + ("; nothing is granted" if len(found) > 1 else ""))
     steps = tuple(step for step in found if not isinstance(step, Refused))
-    return Plan(where, steps, tuple(note for step in steps for note in _notes(step, wish)))
+    return Plan(where, steps, tuple(note for step in steps for note in _notes(step, wish, world.now)))
 
 
 def _unfit(machine: GpuMachine, repo: str, world: World) -> Refused | None:
@@ -191,17 +191,37 @@ def _reviewed(step: Step | Refused, machine: GpuMachine, world: World) -> Refuse
     return None if review.allowed else Refused(review.message)
 
 
-def _notes(step: Step, wish: Wish) -> Sequence[str]:
-    if isinstance(step, Create):
-        return ()
-    spec, ref = (step.grant.spec, step.grant.ref) if isinstance(step, Keep) else (step.spec, step.grant.ref)
-    notes = [f"repo {spec.repo} has {spec.device} on {spec.machine} already (grant {ref})"]
-    if isinstance(step, Change) and "exclusive" in step.fields:
-        notes.append(f"the grant {ref} becomes exclusive")
+def _notes(step: Step, wish: Wish, now: datetime) -> Sequence[str]:
+    match step:
+        case Create():
+            return ()
+        case Keep(grant=grant):
+            spec, notes = grant.spec, _unchanged(grant)
+        case Change(grant=grant):
+            spec, notes = step.spec, _changed(step, now)
     if spec.exclusive and not wish.exclusive:
-        notes.append(f"{spec.device} stays reserved for repo {spec.repo}: the grant {ref} is exclusive")
-    if isinstance(step, Keep) and spec.expires_at is not None:
-        notes.append(f"the grant {ref} ends at {spec.expires_at}")
+        notes.append(f"{spec.device} stays reserved for repo {spec.repo}: the grant {grant.ref} is exclusive")
+    return notes
+
+
+def _unchanged(grant: RepoGpuGrant) -> list[str]:
+    spec = grant.spec
+    notes = [f"repo {spec.repo} has {spec.device} on {spec.machine} already (grant {grant.ref})"]
+    if spec.expires_at is not None:
+        notes.append(f"the grant {grant.ref} ends at {spec.expires_at}")
+    return notes
+
+
+def _changed(step: Change, now: datetime) -> list[str]:
+    """What is another with the grant from now on; "already" would say that nothing is."""
+    ref, notes = step.grant.ref, []
+    if "exclusive" in step.fields:
+        notes.append(f"the grant {ref} becomes exclusive")
+    if "expiresAt" in step.fields:
+        ends = step.spec.expires_at
+        said = "no longer ends by itself" if ends is None else f"ends at {ends} from now on"
+        over = f"had expired at {step.grant.spec.expires_at} and " if _over(step.grant, now) else ""
+        notes.append(f"the grant {ref} {over}{said}")
     return notes
 
 

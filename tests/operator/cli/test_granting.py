@@ -210,6 +210,66 @@ def test_an_existing_grant_is_kept_and_said() -> None:
     assert found.notes == ("repo gpu-a has nvidia.com/gpu=all on wsl-gpu already (grant team/gpu-a-all)",)
 
 
+LATER = gen.NOW + timedelta(hours=8)
+EARLIER = gen.NOW - timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "stored", "notes"),
+    [
+        pytest.param(
+            wish(exclusive=True),
+            gen.grant(name=OWN),
+            (f"the grant default/{OWN} becomes exclusive",),
+            id="it becomes exclusive",
+        ),
+        pytest.param(
+            wish(expires_at=LATER),
+            gen.grant(name=OWN),
+            (f"the grant default/{OWN} ends at 2026-03-01T20:00:00Z from now on",),
+            id="it gets an end",
+        ),
+        pytest.param(
+            wish(exclusive=True, expires_at=LATER),
+            gen.grant(name=OWN),
+            (
+                f"the grant default/{OWN} becomes exclusive",
+                f"the grant default/{OWN} ends at 2026-03-01T20:00:00Z from now on",
+            ),
+            id="both",
+        ),
+        pytest.param(
+            wish(),
+            gen.grant(name=OWN, expires=EARLIER),
+            (f"the grant default/{OWN} had expired at 2026-03-01T11:00:00Z and no longer ends by itself",),
+            id="an expired one is renewed for good",
+        ),
+        pytest.param(
+            wish(expires_at=LATER),
+            gen.grant(name=OWN, expires=EARLIER),
+            (
+                f"the grant default/{OWN} had expired at 2026-03-01T11:00:00Z and "
+                "ends at 2026-03-01T20:00:00Z from now on",
+            ),
+            id="an expired one is renewed for a time",
+        ),
+        pytest.param(
+            wish(expires_at=LATER),
+            gen.grant(name=OWN, exclusive=True),
+            (
+                f"the grant default/{OWN} ends at 2026-03-01T20:00:00Z from now on",
+                f"{ALL} stays reserved for repo gpu-a: the grant default/{OWN} is exclusive",
+            ),
+            id="an exclusive one gets an end",
+        ),
+    ],
+)
+def test_a_change_says_what_changes_and_not_already(asked: Wish, stored: RepoGpuGrant, notes: tuple[str, ...]) -> None:
+    found = planned(asked, world(stored))
+    assert isinstance(found.steps[0], Change)
+    assert found.notes == notes
+
+
 def test_a_written_namespace_wants_a_grant_there() -> None:
     (step,) = planned(wish(namespace_given=True), world(gen.grant(namespace="team"))).steps
     assert isinstance(step, Create)
