@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ import yaml
 import rig
 from gatebench import reply
 from gateprocess import DEVICE, RUN, GateProcess, alive, made
+from gpugrant_crds import snapshot
+from gpugrant_crds.snapshot import GrantRef, SnapshotGrant
 
 
 @pytest.fixture
@@ -75,6 +78,55 @@ async def test_says_what_it_enforces(gate: GateProcess) -> None:
     gate.daemons["a"].answers("v1.51", reply(b"[]"))
     _, status = await gate.control("GET", "/v1/status?inUse=1")
     assert status["inUse"] == []
+
+
+@pytest.mark.req("R9", "R21", "R52")
+async def test_only_what_it_would_admit_is_in_force(gate: GateProcess) -> None:
+    (await gate.add_repo("unfit")).info["CDISpecDirs"] = []
+    await gate.add_repo("other-id", id="new")
+    await gate.until_served("other-id")
+    gate.write_repo("silent")
+    await gate.add_repo("late")
+    await gate.until_served("late")
+    ends = {"late": datetime.now(UTC) + timedelta(seconds=1.5)}
+    names = ("a", "unfit", "other-id", "silent", "late", "gone")
+    ref = GrantRef(namespace="default", name="g", uid="u")
+    grants = tuple(
+        SnapshotGrant(repo=name, repo_id=f"id-{name}", device=DEVICE, expires_at=ends.get(name), grant=ref)
+        for name in names
+    )
+    sent = snapshot.build(
+        api_id="api", machine="m", machine_uid="m1", epoch=1, issued_at=datetime.now(UTC), grants=grants
+    )
+    assert (await gate.put(sent))[0] == 200
+
+    async def in_force() -> list[str]:
+        _, status = await gate.control("GET", "/v1/status")
+        assert status["epoch"] == 1
+        return [grant["repo"] for grant in status["grants"]]
+
+    async def known() -> bool:
+        _, status = await gate.control("GET", "/v1/status")
+        said = {repo["name"]: repo["message"] for repo in status["repos"]}
+        return "CDI is off" in said.get("unfit", "") and "silent" in said
+
+    await gate.until(known)
+
+    async def only_a() -> bool:
+        return await in_force() == ["a"]
+
+    await gate.until(only_a)
+    assert (await gate.create())[0] == 201
+    (gate.layout.repos / "a.yaml").write_text("]")
+
+    async def nothing() -> bool:
+        return await in_force() == []
+
+    await gate.until(nothing)
+    gate.write_repo("a")
+    await gate.until(only_a)
+    gate.write_repo("a", upstream=str(gate.root / "nobody.sock"))
+    await gate.until(nothing)
 
 
 @pytest.mark.req("R8", "R20")

@@ -37,6 +37,10 @@ class Repo:
     binds: tuple[Path, ...] = ()
     problem: str = ""
 
+    def has_daemon_of(self, other: Repo) -> bool:
+        """Whether what was found out about the other's daemon holds for this repo's too."""
+        return (self.upstream, self.id, self.sealed) == (other.upstream, other.id, other.sealed)
+
 
 @dataclass(frozen=True, slots=True)
 class Folder:

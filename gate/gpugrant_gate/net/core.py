@@ -177,11 +177,11 @@ class RepoServer:
     def change(self, repo: Repo) -> None:
         """Another file: requests from now on follow it, open ones go on."""
         before, self.repo = self.repo, repo
-        if (repo.upstream, repo.id, repo.sealed) != (before.upstream, before.id, before.sealed):
+        if not repo.has_daemon_of(before):
             self._daemon = self._new_daemon()
             self._keeper.cancel()
             self._keeper = asyncio.get_running_loop().create_task(self._keep())
-        self.renew()
+        self._daemon_changed()
 
     async def stop(self, seconds: float) -> None:
         """Accepts no more, lets requests end for `seconds`, then cuts what is left."""

@@ -227,21 +227,26 @@ class Gate:
         return grants.of_snapshot(snapshot, self._machine, tuple(self._devices.names))
 
     def _in_force(self) -> list[GrantInForce]:
+        """What a request would get now: nothing where the repo has a problem or its daemon is unfit or not known."""
         enforced, now = self._enforced(), self.clock()
         return [
             GrantInForce(repo=served.repo.name, device=device)
             for _, served in sorted(self._served.items())
-            if not served.repo.problem
+            if self._status(served.repo).fit
             for device in sorted(enforced.granted(served.repo.name, served.repo.id, now))
         ]
 
     def _status(self, its: Repo) -> RepoStatus:
+        """As its worker last said it, unless the repo is another one since."""
         known = self._pool.status(its.name)
-        if known is not None:
+        if known is not None and not its.problem and known.id == its.id:
             return known
-        why = grants.no_hardware(its, None)
         return RepoStatus(
-            name=its.name, id="" if its.problem else its.id, reason=grants.no_hardware_reason(its, None), message=why
+            name=its.name,
+            id="" if its.problem else its.id,
+            sealed=known is not None and known.sealed,
+            reason=grants.no_hardware_reason(its, None),
+            message=grants.no_hardware(its, None),
         )
 
     def _inventory_hash(self) -> str:

@@ -86,6 +86,10 @@ class Member:
         self._send({"kind": messages.ENFORCE, "enforced": messages.write_enforced(enforced), "turn": turn})
 
     def give(self, served: Served, *, with_socket: bool) -> None:
+        before = self.repos.get(served.repo.name)
+        if before is not None and not before.repo.has_daemon_of(served.repo):
+            # what was said of the old daemon does not hold for the new one
+            self.statuses.pop(served.repo.name, None)
         self.repos[served.repo.name] = served
         self._send(
             {"kind": messages.REPO, "repo": messages.write_repo(served.repo)},
