@@ -17,7 +17,7 @@ from gpugrant_gate import explain as judging
 from gpugrant_gate import main as gate
 from gpugrant_gate import settings
 from gpugrant_gate.life import grants as enforcement
-from gpugrant_gate.life import sealed
+from gpugrant_gate.life import sealed, stored
 from gpugrant_gate.life.fitness import Fitness
 from gpugrant_gate.life.grants import Enforced, Grant
 from gpugrant_gate.life.repo import Repo
@@ -107,8 +107,14 @@ def _view(layout: Layout, name: str, grants: tuple[str, ...], file: RepoFile | N
     devices = tuple(cdi.merge(sealed.read_specs(layout.cdi)).names)
     held = tuple(Grant(name, EXPLAINED_ID, device) for device in grants)
     fit = Fitness(True, api_version=versions.NEWEST)
-    enforced = Enforced(socket.gethostname(), 0, held, devices)
+    enforced = Enforced(_machine(layout), 0, held, devices)
     return enforcement.view(its, enforced, fit, layout, now=datetime.now(UTC))
+
+
+def _machine(layout: Layout) -> str:
+    """The machine of the instance below this root, as its gate last knew it; else this host's name."""
+    last = stored.load(layout.snapshot).stored
+    return socket.gethostname() if last is None else last.snapshot.machine
 
 
 def checked_repo(name: str) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,10 @@ from click.testing import CliRunner, Result
 
 import rig
 import stand_in_daemon
+from gpugrant_crds import snapshot
+from gpugrant_crds.layout import Layout
+from gpugrant_crds.snapshot import StoredSnapshot
+from gpugrant_gate.life import stored
 from gpugrant_operator import repos
 from gpugrant_operator.cli import waiting
 from gpugrant_operator.cli.gpugrant import cli
@@ -48,6 +54,20 @@ def test_a_granted_device_is_admitted_and_an_ungranted_one_refused(root: Path) -
     refused = explain(root, request(DEVICE), "--repo", "gpu-a")
     assert refused.exit_code == 1
     assert f"repo gpu-a has no grant for {ALL}" in refused.stdout
+
+
+def test_the_machine_is_the_one_of_the_roots_snapshot(root: Path) -> None:
+    layout = Layout(root)
+    held = snapshot.build(
+        api_id="api-1", machine="wsl-gpu", machine_uid="m", epoch=1, issued_at=datetime.now(UTC), grants=()
+    )
+    layout.state.mkdir(parents=True)
+    stored.save(layout.snapshot, StoredSnapshot(snapshot=held))
+    said = explain(root, request(DEVICE), "--repo", "gpu-a").stdout
+    assert f"rdc repo gpu grant gpu-a@wsl-gpu --device {ALL}" in said
+    layout.snapshot.write_text(layout.snapshot.read_text().replace("wsl-gpu", "another"))
+    damaged = explain(root, request(DEVICE), "--repo", "gpu-a").stdout
+    assert f"rdc repo gpu grant gpu-a@{socket.gethostname()} " in damaged, "a file that nobody can vouch for names none"
 
 
 @pytest.mark.req("R45")
