@@ -10,6 +10,7 @@ from typing import Any
 from gpugrant_crds import conditions, timestamps
 from gpugrant_crds.decide import ledger
 from gpugrant_crds.inventory import Inventory
+from gpugrant_crds.reasons import Reason
 from gpugrant_crds.snapshot import GateStatus
 from gpugrant_crds.v1alpha1 import GpuMachine, RepoGpuGrant
 from gpugrant_operator.cli import console
@@ -147,14 +148,18 @@ def silent(shown: Iterable[RepoGpuGrant], world: World) -> tuple[str, ...]:
 
 
 def last_known(machine: GpuMachine, now: datetime) -> str:
-    """The sentence for a machine whose gate can't be asked, with the age of what is known instead."""
+    """The sentence for a machine whose gate can't be asked, with the age of what is known instead.
+
+    GateSynced says since when the gate has been silent, and only then how old its last answer is; of a gate that
+    answers the operator, the time of its last change says nothing, so the inventory's age is told.
+    """
     name = machine.metadata.name
     synced = conditions.find(machine.status.conditions, conditions.GATE_SYNCED)
     if synced is None:
         return f"the gate of machine {name} can't be asked, and the operator never heard of it"
-    since = age_of(synced.last_transition_time, now)
-    if synced.status == "True":
-        return (
-            f"the gate of machine {name} can't be asked: this is what the operator knows of it, in sync since {since}"
-        )
-    return f"the gate of machine {name} does not answer: this is the state of {since} ago"
+    if synced.reason == Reason.GATE_UNREACHABLE:
+        since = age_of(synced.last_transition_time, now)
+        return f"the gate of machine {name} does not answer: this is the state of {since} ago"
+    made = age_of(machine.status.inventory_time, now)
+    age = "an inventory of unknown age" if made == "unknown" else f"an inventory that is {made} old"
+    return f"the gate of machine {name} can't be asked: this is what the operator knows of it, with {age}"

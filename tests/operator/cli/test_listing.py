@@ -122,24 +122,41 @@ def test_a_grant_is_in_force_when_the_gate_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("synced", "words"),
+    ("synced", "inventory_age", "words"),
     [
-        pytest.param(None, "the operator never heard of it", id="never heard of"),
-        pytest.param("True", "in sync since 10m", id="in sync when last heard of"),
-        pytest.param("False", "does not answer: this is the state of 10m ago", id="known to be silent"),
+        pytest.param(None, None, "the operator never heard of it", id="never heard of"),
+        pytest.param(
+            ("True", "Synced"),
+            timedelta(seconds=40),
+            "this is what the operator knows of it, with an inventory that is 40s old",
+            id="in sync when last heard of",
+        ),
+        pytest.param(
+            ("False", "GatePending"), timedelta(hours=3), "an inventory that is 3h old", id="late when last heard of"
+        ),
+        pytest.param(("True", "Synced"), None, "with an inventory of unknown age", id="no age is known"),
+        pytest.param(
+            ("Unknown", "GateUnreachable"),
+            timedelta(hours=3),
+            "does not answer: this is the state of 10m ago",
+            id="known to be silent",
+        ),
     ],
 )
 @pytest.mark.req("R21")
-def test_the_age_of_what_is_known_instead_is_said(synced: str | None, words: str) -> None:
-    moment = timestamps.write(gen.NOW - timedelta(minutes=10))
-    condition = {
+def test_the_age_of_what_is_known_instead_is_said(
+    synced: tuple[str, str] | None, inventory_age: timedelta | None, words: str
+) -> None:
+    """Never the time for which nothing changed: that makes what is fresh look old, and what is old look certain."""
+    told = {
         "type": "GateSynced",
-        "status": synced,
-        "reason": "Synced",
         "message": "",
-        "lastTransitionTime": moment,
+        "lastTransitionTime": timestamps.write(gen.NOW - timedelta(minutes=10)),
     }
-    machine = gen.machine(conditions=[condition] if synced else [])
+    machine = gen.machine(
+        conditions=[] if synced is None else [told | {"status": synced[0], "reason": synced[1]}],
+        inventoryTime=None if inventory_age is None else timestamps.write(gen.NOW - inventory_age),
+    )
     world = World((machine,), (gen.grant(),), gen.NOW)
     (sentence,) = listing.silent(world.grants, world)
     assert words in sentence

@@ -223,7 +223,7 @@ def test_a_silent_gate_is_told_with_the_age_of_what_is_known(instance: Instance,
     listed = instance.rdc("repo", "gpu", "list", "gpu-a", **away)
     assert listed.exit_code == 1
     assert "gpu-a" in listed.stdout
-    assert "in sync since" in listed.stderr
+    assert "this is what the operator knows of it, with an inventory that is " in listed.stderr
     machine = instance.rdc("machine", "gpu", "list", instance.machine, **away)
     assert machine.exit_code == 1
     assert ALL in machine.stdout
