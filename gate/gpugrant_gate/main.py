@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import uvloop
@@ -32,6 +32,7 @@ from gpugrant_gate.life.repo import Repo
 from gpugrant_gate.net import audit, control, folders, listener, process
 from gpugrant_gate.net.core import Core, World
 from gpugrant_gate.net.gate import Gate
+from gpugrant_gate.net.trial import SealedFolder
 from gpugrant_gate.settings import Limits, Settings
 
 _TRIAL_ID = "trial"
@@ -73,7 +74,8 @@ def run_trial(
     """One repo with fixed grants in this process, without operator, inventory or control socket.
 
     `policy` is a file as in `repos.d`: its binds and rights count, the flags win. The daemon's CDI folder must be
-    `<root>/etc/cdi`; nothing else of this machine's set-up is read. 1 with one sentence logged when it can't serve.
+    `<root>/etc/cdi`; nothing else of this machine's set-up is read. Where the daemon is sealed by a folder of this
+    root, the folder holds the granted devices while this runs. 1 with one sentence logged when it can't serve.
     """
     audit.configure(sys.stderr)
     layout = Layout(root)
@@ -106,19 +108,34 @@ async def _serve_trial(its: Repo, devices: Sequence[str], machine: str, layout: 
     stop = _stop_on_signals()
     limits = Limits()
     opened = listener.listen(its.listen, uid=its.uid, gid=its.gid, mode=its.mode)
-    core = Core(trial_world(layout, limits, _clock()), machine)
-    names = tuple(cdi.merge(sealed.read_specs(layout.cdi)).names)
-    core.apply(Enforced(machine, 0, tuple(Grant(its.name, its.id, device) for device in devices), names))
+    folder = SealedFolder(layout, devices)
+
+    def changed(status: RepoStatus) -> None:
+        _say(status)
+        # in this call, so that it is filled before the first request that waited for the verdict goes on
+        folder.follow(core.daemon_pid(its.name) if status.fit else 0)
+
+    async def specs_changed() -> None:
+        specs = sealed.read_specs(layout.cdi)
+        core.apply(Enforced(machine, 0, granted, tuple(cdi.merge(specs).names)))
+        folder.rewrite(specs)
+
+    granted = tuple(Grant(its.name, its.id, device) for device in devices)
+    core = Core(trial_world(layout, limits, _clock(), changed), machine)
     try:
+        await specs_changed()
         await core.serve(its, opened.sock)
         audit.log.info("gate started", machine=machine, repo=its.name, listen=str(its.listen), grants=list(devices))
-        await stop.wait()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(folders.watch(layout.cdi, specs_changed, stop))
+            await stop.wait()
         await core.stop(limits.stop_timeout)
     finally:
         opened.close()
+        folder.empty()
 
 
-def trial_world(layout: Layout, limits: Limits, now: Clock) -> World:
+def trial_world(layout: Layout, limits: Limits, now: Clock, changed: Callable[[RepoStatus], None]) -> World:
     """The real world for a core in this process."""
     # here, not above: the parent of workers never judges and need not load the policy
     from gpugrant_gate.net.judgement import Judgement
@@ -130,7 +147,7 @@ def trial_world(layout: Layout, limits: Limits, now: Clock) -> World:
         now=now,
         monotonic=time.monotonic,
         jitter=random.random,
-        changed=_say,
+        changed=changed,
     )
 
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -22,6 +23,7 @@ import rig
 from gatebench import reply
 from gateprocess import DEVICE, RUN, GateProcess, alive, made
 from gpugrant_crds import snapshot
+from gpugrant_crds.layout import Layout
 from gpugrant_crds.snapshot import GrantRef, SnapshotGrant
 
 
@@ -426,3 +428,65 @@ async def test_a_trial_serves_one_repo_with_fixed_grants(root: Path) -> None:
     assert await process.stop() == 0
     assert not (root / "l.sock").exists()
     await process.close()
+
+
+WORKSTATION = rig.CHECKOUT / "examples/machines/workstation"
+TRIAL_OF = """
+import sys
+from pathlib import Path
+from gpugrant_gate.main import run_trial
+root, listen, upstream = map(Path, sys.argv[1:4])
+sys.exit(run_trial(listen=listen, upstream=upstream, name="trial", grants=sys.argv[4:], root=root))
+"""
+
+
+@pytest.fixture
+def sealed_daemon() -> Iterator[rig.Daemon]:
+    """A sealed daemon below a root of its own that was set up with the recorded machine."""
+    if os.geteuid() != 0:
+        pytest.skip("a Docker daemon needs root")
+    made_here = rig.Daemons()
+    try:
+        words = ["setup", "--root", str(made_here.root), "--hardware", str(WORKSTATION)]
+        renet = [sys.executable, "-m", "gpugrant_operator.cli.renet", *words]
+        rig.succeeded(rig.run(renet, environ=os.environ))
+        yield made_here.start("d")
+    finally:
+        made_here.close()
+
+
+def devices_in(folder: Path) -> set[str]:
+    specs = [yaml.safe_load(path.read_text()) for path in folder.iterdir()]
+    return {f"{spec['kind']}={device['name']}" for spec in specs for device in spec["devices"]}
+
+
+@pytest.mark.real
+@pytest.mark.req("R43")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_trial_keeps_the_sealed_folder_of_its_daemon(sealed_daemon: rig.Daemon, number: int) -> None:
+    root, layout = sealed_daemon.root, Layout(sealed_daemon.root)
+    stranger = layout.sealed_repo("stranger")
+    stranger.mkdir()
+    (stranger / "kept.yaml").write_text("{}")
+    listen = root / "l.sock"
+    words = [str(root), str(listen), str(sealed_daemon.socket), DEVICE]
+    with (root / "trial.log").open("wb") as log:
+        trial = subprocess.Popen([sys.executable, "-P", "-c", TRIAL_OF, *words], stderr=log)
+    try:
+        rig.wait_for(listen.exists, seconds=60)
+        run = ("run", "--rm", "--network", "none", "--device", DEVICE, "ubuntu:24.04", "ls", "/dev")
+        assert "nvidia0" in rig.succeeded(sealed_daemon.docker(*run, socket=listen)).split()
+        assert devices_in(sealed_daemon.sealed) == {DEVICE}
+        specs = [path for path in layout.cdi.iterdir() if "nvidia.com/gpu" in path.read_text()]
+        texts = [path.read_text() for path in specs]
+        for path in specs:
+            path.unlink()
+        rig.wait_for(lambda: not devices_in(sealed_daemon.sealed), seconds=30)
+        for path, text in zip(specs, texts, strict=True):
+            path.write_text(text)
+        rig.wait_for(lambda: devices_in(sealed_daemon.sealed) == {DEVICE}, seconds=30)
+    finally:
+        trial.send_signal(number)
+        assert trial.wait(30) == 0
+    assert list(sealed_daemon.sealed.iterdir()) == []
+    assert [path.name for path in stranger.iterdir()] == ["kept.yaml"]

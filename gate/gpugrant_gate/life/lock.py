@@ -30,6 +30,21 @@ def take(path: Path, since: datetime) -> int:
     return descriptor
 
 
+def is_held(path: Path) -> bool:
+    """Whether a process has the lock now; it is not taken, and nothing is written."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _by(path: Path) -> str:
     try:
         pid = json.loads(path.read_bytes())["pid"]

@@ -60,14 +60,15 @@ def rewrite(root: Path, folders: Mapping[str, Mapping[str, bytes]]) -> None:
     failed: list[OSError] = []
     for repo_id, files in [*((other, {}) for other in sorted(others)), *sorted(folders.items())]:
         try:
-            _fill(root / repo_id, files)
+            fill(root / repo_id, files)
         except OSError as error:
             failed.append(error)
     if failed:
         raise failed[0]
 
 
-def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
+def fill(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Makes the folder hold exactly these files, what is taken away first; raises OSError."""
     folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
     removed = False
     for path in folder.iterdir():

@@ -132,6 +132,11 @@ class Core:
             self._ended.clear()
             await self._ended.wait()
 
+    def daemon_pid(self, name: str) -> int:
+        """Of the process behind the repo that was judged; 0: it is not known."""
+        server = self.repos.get(name)
+        return server.daemon_pid if server is not None else 0
+
     def statuses(self) -> list[RepoStatus]:
         return [server.status() for server in self.repos.values()]
 
@@ -165,6 +170,11 @@ class RepoServer:
     @property
     def name(self) -> str:
         return self.repo.name
+
+    @property
+    def daemon_pid(self) -> int:
+        """Of the process that the verdict on the daemon is about; 0 while it is unknown."""
+        return self._daemon.pid
 
     async def listen(self, listener: socket.socket) -> None:
         """Accepts on `listener` from now on, instead of the one before."""

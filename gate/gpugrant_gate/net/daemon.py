@@ -37,7 +37,7 @@ class Daemon:
         jitter: Callable[[], float],
         changed: Callable[[], None],
     ) -> None:
-        """`jitter` gives numbers from 0 to 1; `changed` is called when the verdict is another one."""
+        """`jitter` gives numbers from 0 to 1; `changed` is called when the verdict or its process is another one."""
         self._repo = repo
         self._layout = layout
         self._limits = limits
@@ -96,7 +96,7 @@ class Daemon:
         limits = self._limits
         span = limits.fit_for * (1 - self._jitter() / 10) if found.fit else limits.unfit_for
         self._due = self._monotonic() + span
-        changed = found != self.fitness
+        changed = (found, pid) != (self.fitness, self.pid)
         self.fitness, self.pid = found, pid
         if changed:
             self._changed()

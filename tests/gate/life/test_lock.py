@@ -22,3 +22,14 @@ def test_says_who_holds_it_and_lets_go_with_the_descriptor(tmp_path: Path) -> No
         lock.take(path, SINCE)
     os.close(held)
     os.close(lock.take(path, SINCE))
+
+
+def test_a_look_at_it_takes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "gate.lock"
+    assert not lock.is_held(path)
+    assert not path.exists()
+    held = lock.take(path, SINCE)
+    assert lock.is_held(path)
+    os.close(held)
+    assert not lock.is_held(path)
+    os.close(lock.take(path, SINCE))
