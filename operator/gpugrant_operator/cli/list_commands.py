@@ -15,20 +15,23 @@ from gpugrant_operator.cli import console, listing, session
 from gpugrant_operator.cli.console import Failure
 from gpugrant_operator.cli.grant_commands import parsed
 from gpugrant_operator.cli.live import Answer
-from gpugrant_operator.cli.refs import World, no_such_machine
+from gpugrant_operator.cli.refs import World, no_such_machine, unknown
 from gpugrant_operator.cli.session import Session
 from gpugrant_operator.gateclient import GateError
 
 
 def repo_grants(ref_text: str | None, output: str) -> None:
-    """Prints the stored grants with what the gate says of them; exits 1 when a gate can't be asked."""
+    """Prints the stored grants with what the gate says of them; exits 1 when a gate can't be asked, and when nothing
+    is stored for a repo that no machine has."""
     ref = None if ref_text is None else parsed(ref_text)
     world = session.begin(os.environ).world()
-    if ref is not None and ref.machine is not None and world.machine(ref.machine) is None:
-        raise Failure(no_such_machine(ref.machine, world))
     shown = listing.grants(
         world, repo=None if ref is None else ref.repo, machine_name=None if ref is None else ref.machine
     )
+    # What is stored is listed, also of a repo or a machine that is gone.
+    amiss = unknown(ref, world) if ref is not None and not shown else None
+    if amiss is not None:
+        raise Failure(amiss)
     if output == "table":
         if shown:
             console.show(listing.GRANT_COLUMNS, [listing.grant_row(grant, world) for grant in shown])

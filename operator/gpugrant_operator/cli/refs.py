@@ -98,6 +98,19 @@ def _having(repo: str, world: World, *, granted_too: bool) -> list[str]:
     return sorted(found)
 
 
+def unknown(ref: RepoRef, world: World) -> str | None:
+    """The clause for a reference that means nothing: no such machine, or no such repo; None: the repo is there."""
+    machines = world.machines
+    if ref.machine is not None:
+        named = world.machine(ref.machine)
+        if named is None:
+            return no_such_machine(ref.machine, world)
+        machines = (named,)
+    if any(ref.repo in world.repos(machine) or ref.repo in world.nameless(machine) for machine in machines):
+        return None
+    return no_such_repo(ref.repo, machines[0], world) if ref.machine is not None else _nowhere(ref.repo, world)
+
+
 def _nowhere(repo: str, world: World) -> str:
     if len(world.machines) == 1:
         return no_such_repo(repo, world.machines[0], world)

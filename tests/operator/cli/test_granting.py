@@ -12,7 +12,7 @@ import gen
 from gpugrant_crds import names, timestamps
 from gpugrant_crds.names import RepoRef
 from gpugrant_crds.v1alpha1 import GpuMachine, RepoGpuGrant
-from gpugrant_operator.cli import granting
+from gpugrant_operator.cli import granting, refs
 from gpugrant_operator.cli.granting import Change, Create, Keep, Plan, Wish
 from gpugrant_operator.cli.live import Answer
 from gpugrant_operator.cli.refs import Refused, World
@@ -208,6 +208,45 @@ def test_an_existing_grant_is_kept_and_said() -> None:
     found = planned(wish(), world(stored))
     assert found.steps == (Keep(stored),)
     assert found.notes == ("repo gpu-a has nvidia.com/gpu=all on wsl-gpu already (grant team/gpu-a-all)",)
+
+
+@pytest.mark.parametrize(
+    ("ref", "said"),
+    [
+        pytest.param(RepoRef("gpu-a", None), None, id="a repo that is there"),
+        pytest.param(RepoRef("gpu-a", gen.MACHINE), None, id="a repo that is on that machine"),
+        pytest.param(
+            RepoRef("gpu-x", None),
+            "machine wsl-gpu has no repo gpu-x; did you mean gpu-c or gpu-b or gpu-a?",
+            id="a repo that no machine has",
+        ),
+        pytest.param(
+            RepoRef("gpu-x", gen.MACHINE),
+            "machine wsl-gpu has no repo gpu-x; did you mean gpu-c or gpu-b or gpu-a?",
+            id="a repo that this machine has not",
+        ),
+        pytest.param(
+            RepoRef("gpu-a", "wsl-gpx"),
+            "there is no machine wsl-gpx; did you mean wsl-gpu?",
+            id="a machine that is not there",
+        ),
+    ],
+)
+def test_a_reference_that_means_nothing_is_told_as_a_grant_would(ref: RepoRef, said: str | None) -> None:
+    seen = world()
+    assert refs.unknown(ref, seen) == said
+    if said is not None:
+        assert refused(Wish(ref, (ALL,), "default"), seen) == said
+
+
+def test_a_reference_may_mean_one_of_several_machines() -> None:
+    there = gen.machine(name="node-2", gate={"repos": [{"name": "only-there", "id": "x"}, {"name": "no-id"}]})
+    seen = world(machines=(gen.machine(), there))
+    assert refs.unknown(RepoRef("only-there", None), seen) is None
+    assert refs.unknown(RepoRef("no-id", None), seen) is None, "it is there; what it lacks is an id"
+    assert refs.unknown(RepoRef("only-there", gen.MACHINE), seen) is not None
+    nowhere = refs.unknown(RepoRef("only-ther", None), seen)
+    assert nowhere == "no machine has a repo only-ther; there is only-there@node-2"
 
 
 LATER = gen.NOW + timedelta(hours=8)

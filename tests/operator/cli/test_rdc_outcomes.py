@@ -374,6 +374,24 @@ def test_rdc_refuses_a_machine_that_was_never_detected(operator: Operator) -> No
     assert operator.grants() == []
 
 
+def test_the_grants_of_a_repo_that_is_nowhere_are_listed_and_without_any_it_is_refused(operator: Operator) -> None:
+    code, stdout, stderr = ended(operator.start("repo", "gpu", "list", "gpu-x"))
+    assert (code, stdout) == (1, "")
+    assert stderr == f"error: machine {MACHINE} has no repo gpu-x; did you mean gpu-b or gpu-a?\n"
+    code, _, stderr = ended(operator.start("repo", "gpu", "list", "gpu-a"))
+    assert (code, stderr) == (0, "repo gpu-a has no grants\n")
+    body = {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "RepoGpuGrant",
+        "metadata": {"name": "left", "namespace": "default"},
+        "spec": {"machine": "gone", "repo": "gpu-x", "device": ALL},
+    }
+    operator.objects.create_namespaced_custom_object(GROUP, VERSION, "default", "repogpugrants", body)
+    for ref in ("gpu-x", "gpu-x@gone"):
+        code, stdout, _ = ended(operator.start("repo", "gpu", "list", ref))
+        assert (code, "default/left" in stdout) == (0, True)
+
+
 def test_an_api_that_does_not_answer_is_one_sentence(operator: Operator, tmp_path: Path) -> None:
     text = Layout(operator.root).kubeconfig.read_text()
     away = tmp_path / "kubeconfig"
