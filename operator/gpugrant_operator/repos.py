@@ -30,6 +30,9 @@ CONNECT_TIMEOUT = 2.0
 PROC = Path("/proc")
 
 
+_DAEMONS_OWN = "give the daemon's own socket as --upstream"
+
+
 class Refused(Exception):
     """Not done; the message is one sentence."""
 
@@ -56,6 +59,8 @@ class Wanted:
     id: str | None = None
     listen: Path | None = None
     sealed: bool = False
+    leads_to: Path | None = None
+    """Where the upstream ends when links are followed: two spellings are one socket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +78,14 @@ class Write:
     repo: RepoFile
 
 
-def plan_add(folder: Folder, wanted: Wanted, layout: Layout, fresh_id: Callable[[], str]) -> Same | Write:
-    """What adding the repo means; raises Refused. `fresh_id` is asked only when the repo is new."""
+def plan_add(
+    folder: Folder, wanted: Wanted, layout: Layout, fresh_id: Callable[[], str], *, sealed_with: str | None = None
+) -> Same | Write:
+    """What adding the repo means; raises Refused.
+
+    `sealed_with`: the id of this root's folder that its daemon sees (`sealed_id`): a new repo of that id is sealed.
+    `fresh_id` is asked only when the repo is new and has no other id.
+    """
     file = f"{wanted.name}{repofile.SUFFIX}"
     present = folder.named(wanted.name)
     if present is not None:
@@ -82,8 +93,9 @@ def plan_add(folder: Folder, wanted: Wanted, layout: Layout, fresh_id: Callable[
     broken = next((problem for problem in folder.problems if problem.file == file), None)
     if broken is not None:
         raise Refused(f"{broken}; mend it, or take it away with: gpugrant repo remove {wanted.name}")
-    repo = _made(wanted, layout, wanted.id or fresh_id())
-    other = _clash(folder, repo, layout)
+    repo_id = wanted.id or sealed_with or fresh_id()
+    repo = _made(wanted, layout, repo_id, sealed=wanted.sealed or repo_id == sealed_with)
+    other = _gates_own(folder, repo, wanted.leads_to, layout) or _clash(folder, repo, layout)
     if other is not None:
         raise Refused(other)
     return Write(file, repo)
@@ -108,18 +120,28 @@ def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _made(wanted: Wanted, layout: Layout, repo_id: str) -> RepoFile:
+def _made(wanted: Wanted, layout: Layout, repo_id: str, *, sealed: bool) -> RepoFile:
     try:
         names.check_repo(wanted.name)
         if wanted.listen is None:
             checked_socket(layout.repo_socket(wanted.name))
-        return RepoFile(
-            name=wanted.name, id=repo_id, upstream=wanted.upstream, listen=wanted.listen, sealed=wanted.sealed
-        )
+        return RepoFile(name=wanted.name, id=repo_id, upstream=wanted.upstream, listen=wanted.listen, sealed=sealed)
     except (names.InvalidName, SocketPathTooLong) as error:
         raise Refused(str(error)) from error
     except ValidationError as error:
         raise Refused(error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")) from error
+
+
+def _gates_own(folder: Folder, repo: RepoFile, leads_to: Path | None, layout: Layout) -> str | None:
+    """A gate behind a gate would be asked for another repo's containers, or for its own for ever."""
+    own = layout.repo_socket(repo.name).parent
+    for path in (repo.upstream, leads_to or repo.upstream):
+        for served in (repo, *folder.repos.values()):
+            if path == served.listens(layout):
+                return f"the gate itself listens at {repo.upstream}, for repo {served.name}: {_DAEMONS_OWN}"
+        if path.is_relative_to(own):
+            return f"{repo.upstream} lies in {own}, where the gate listens: {_DAEMONS_OWN}"
+    return None
 
 
 def _clash(folder: Folder, repo: RepoFile, layout: Layout) -> str | None:

@@ -48,6 +48,24 @@ def test_an_id_that_is_given_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
+    ("wanted", "sealed_with", "made"),
+    [
+        pytest.param(Wanted("b", Path("/b")), "id-b", ("id-b", True), id="the daemon sees a folder of ours"),
+        pytest.param(Wanted("b", Path("/b"), id="id-b"), "id-b", ("id-b", True), id="of the id that is given"),
+        pytest.param(Wanted("b", Path("/b"), id="mine"), "id-b", ("mine", False), id="of another id than is given"),
+        pytest.param(Wanted("b", Path("/b")), None, ("fresh", False), id="it sees none"),
+        pytest.param(Wanted("b", Path("/b"), sealed=True), None, ("fresh", True), id="it is said"),
+    ],
+)
+@pytest.mark.req("R2", "R9")
+def test_a_daemon_that_sees_the_folder_of_its_repo_is_sealed(
+    wanted: Wanted, sealed_with: str | None, made: tuple[str, bool]
+) -> None:
+    repo = repos.plan_add(FOLDER, wanted, LAYOUT, fresh, sealed_with=sealed_with).repo
+    assert (repo.id, repo.sealed) == made
+
+
+@pytest.mark.parametrize(
     "wanted",
     [
         pytest.param(Wanted("a", Path("/a.sock")), id="what was not said is not compared"),
@@ -81,6 +99,26 @@ def test_adding_the_same_again_changes_nothing(wanted: Wanted) -> None:
             Wanted("b", Path("/b.sock"), listen=Path("/l.sock")),
             "the gate listens for repo a at /l.sock",
             id="a socket that another repo has",
+        ),
+        pytest.param(
+            Wanted("b", Path("/l.sock")),
+            "the gate itself listens at /l.sock, for repo a: give the daemon's own socket as --upstream",
+            id="the socket of another repo behind the gate",
+        ),
+        pytest.param(
+            Wanted("b", Path("/link.sock"), leads_to=Path("/l.sock")),
+            "the gate itself listens at /link.sock, for repo a",
+            id="a link to it",
+        ),
+        pytest.param(
+            Wanted("b", Path("/b.sock"), listen=Path("/b.sock")),
+            "the gate itself listens at /b.sock, for repo b",
+            id="its own listening socket",
+        ),
+        pytest.param(
+            Wanted("b", LAYOUT.repo_socket("gone")),
+            "/r/run/rediacc/gpu/repos/gone.sock lies in /r/run/rediacc/gpu/repos, where the gate listens",
+            id="where the gate listens",
         ),
         pytest.param(
             Wanted("c", Path("/c.sock")), "c.yaml:2: not valid YAML; mend it", id="a broken file of that name"

@@ -131,7 +131,11 @@ def repo() -> None:
 @click.option(
     "--listen", type=options.ABSOLUTE, metavar="SOCK", help="Where the gate listens. Default: below the root."
 )
-@click.option("--sealed", is_flag=True, help="The daemon sees only the CDI specs of this repo's granted devices.")
+@click.option(
+    "--sealed",
+    is_flag=True,
+    help="The daemon sees only the CDI specs of this repo's granted devices. Found out where it does already.",
+)
 def repo_add(name: str, root: Path, upstream: Path, repo_id: str | None, listen: Path | None, sealed: bool) -> None:
     """Put the daemon of the repo NAME behind the gate."""
     from gpugrant_operator.cli import repo_commands as commands

@@ -16,7 +16,7 @@ from gpugrant_crds.snapshot import GateStatus, RepoStatus
 from gpugrant_operator import gateclient, repos
 from gpugrant_operator.cli import console, waiting
 from gpugrant_operator.cli.console import Failure, NotReady
-from gpugrant_operator.repos import Folder, Refused, Same, Wanted
+from gpugrant_operator.repos import Folder, Refused, Same, Wanted, Write
 
 SERVED_WITHIN = 10.0
 """Seconds for a running gate to take up a change of repos.d; it takes a tenth of one."""
@@ -26,12 +26,13 @@ def add(root: Path, name: str, *, upstream: Path, repo_id: str | None, listen: P
     """Writes the repo's file, and waits until a running gate serves it."""
     layout = Layout(root)
     peer = repos.accepts(upstream)
-    wanted = Wanted(name, upstream, repo_id, listen, sealed)
+    wanted = Wanted(name, upstream, repo_id, listen, sealed, leads_to=upstream.resolve())
+    sealed_with = repos.sealed_id(layout, peer) if peer else None
     try:
         with repos.locked(layout):
             folder = repos.read(layout)
             _tell_problems(folder, layout)
-            planned = repos.plan_add(folder, wanted, layout, lambda: _id(layout, peer))
+            planned = repos.plan_add(folder, wanted, layout, lambda: uuid.uuid4().hex, sealed_with=sealed_with)
             if not isinstance(planned, Same):
                 repos.write(layout, planned)
     except Refused as error:
@@ -40,6 +41,8 @@ def add(root: Path, name: str, *, upstream: Path, repo_id: str | None, listen: P
         raise console.os_error(error, f"can't write {layout.repos}") from error
     said = "is there already" if isinstance(planned, Same) else "is added"
     click.echo(f"repo {name} {said}: {planned.repo.listens(layout)} (id {planned.repo.id or 'none'})")
+    if isinstance(planned, Write) and planned.repo.sealed and not sealed:
+        console.note(f"note: it is recorded as sealed: the daemon sees {layout.sealed_repo(sealed_with or '')}")
     if peer is None:
         console.note(f"note: nothing listens at {upstream} yet; the gate takes it up when it does")
     _await_gate(layout, planned.repo)
@@ -118,12 +121,6 @@ def _cell(value: Any) -> str:
             return "yes" if value else "no"
         case _:
             return str(value)
-
-
-def _id(layout: Layout, peer: int | None) -> str:
-    """The id of the folder that the daemon is sealed with, else a random one."""
-    sealed = None if not peer else repos.sealed_id(layout, peer)
-    return sealed or uuid.uuid4().hex
 
 
 def _tell_problems(folder: Folder, layout: Layout) -> None:

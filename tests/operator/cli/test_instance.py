@@ -168,6 +168,22 @@ def test_a_daemon_of_another_repo_is_refused(instance: Instance) -> None:
 
 
 @real
+def test_the_gates_own_socket_is_no_daemon(instance: Instance) -> None:
+    link = instance.root / "link.sock"
+    link.symlink_to(instance.layout.repo_socket("gpu-a"))
+    try:
+        for upstream in (instance.layout.repo_socket("gpu-a"), link):
+            done = instance.gpugrant("repo", "add", "more", "--upstream", str(upstream))
+            assert (done.exit_code, done.stdout) == (1, "")
+            assert done.stderr == (
+                f"error: the gate itself listens at {upstream}, for repo gpu-a: "
+                "give the daemon's own socket as --upstream\n"
+            )
+    finally:
+        link.unlink()
+
+
+@real
 def test_a_broken_file_is_named_with_its_line_and_the_others_go_on(instance: Instance) -> None:
     broken = instance.layout.repos / "broken.yaml"
     broken.write_text("name: broken\nupstraem: /x\n")
