@@ -13,8 +13,8 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_DURATION = r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?"
-"""As Go writes durations: 8h, 90m, 1h30m."""
+_DURATION = r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?"
+"""As Go writes durations (8h, 90m, 1h30m), and days of 24 hours."""
 
 
 def absolute(path: str | Path) -> Path:
@@ -53,10 +53,12 @@ class Duration(click.ParamType[timedelta]):
         if isinstance(value, timedelta):
             return value
         match = re.fullmatch(_DURATION, str(value), re.ASCII)
-        hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
-        span = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+        days, hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0, 0)
+        span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         if not span:
-            self.fail(f'"{value}" is not a time such as 8h, 90m or 1h30m', param, ctx)
+            self.fail(
+                f'"{value}" is not a time: write numbers with the units d, h, m or s, such as 8h or 1h30m', param, ctx
+            )
         return span
 
 

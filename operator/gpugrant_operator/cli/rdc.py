@@ -81,7 +81,12 @@ def repo_gpu() -> None:
 @click.argument("repo")
 @_devices
 @click.option("--exclusive", is_flag=True, help="Reserve the devices for this repo.")
-@click.option("--expires-in", type=options.DURATION, metavar="TIME", help="End the grant after this, for example 8h.")
+@click.option(
+    "--expires-in",
+    type=options.DURATION,
+    metavar="TIME",
+    help="End the grant after this: numbers with the units d, h, m, s, for example 8h or 1d12h.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be written or refused, and write nothing.")
 @_waiting("the gate enforces it, not already when it is accepted")
 @options.timeout("30s")

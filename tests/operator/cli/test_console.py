@@ -111,15 +111,17 @@ def test_a_file_that_must_not_be_written_is_a_sentence_that_says_what_to_do() ->
         ("8h", timedelta(hours=8)),
         ("90m", timedelta(minutes=90)),
         ("1h30m5s", timedelta(hours=1, minutes=30, seconds=5)),
+        ("2d", timedelta(days=2)),
+        ("1d12h", timedelta(hours=36)),
     ],
 )
 def test_times_are_read_as_go_writes_them(text: str, span: timedelta) -> None:
     assert options.DURATION.convert(text, None, None) == span
 
 
-@pytest.mark.parametrize("text", ["", "8", "8 h", "-1h", "0s", "1d", "h", "٣h"])
+@pytest.mark.parametrize("text", ["", "8", "8 h", "-1h", "0s", "0d", "1h1d", "1w", "h", "٣h"])
 def test_what_is_no_time_is_wrong_usage(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is not a time"):
+    with pytest.raises(click.BadParameter, match="is not a time: write numbers with the units d, h, m or s"):
         options.DURATION.convert(text, None, None)
 
 
