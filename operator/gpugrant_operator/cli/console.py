@@ -6,6 +6,7 @@ traceback; a person who wants one sets GPUGRANT_DEBUG.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -15,6 +16,9 @@ from typing import Any, NoReturn
 import click
 
 DEBUG_VARIABLE = "GPUGRANT_DEBUG"
+
+CANT_WRITE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
+"""Where a file takes no more, which is nobody's mistake here (write(2))."""
 
 Row = Sequence[str]
 
@@ -46,8 +50,14 @@ def run(command: click.Command, name: str) -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         code = 130
     except BrokenPipeError:
-        # The reader (head, a pager) has gone; Python's own flush at exit must not complain about it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_stdout()  # the reader (head, a pager) has gone
+        code = 1
+    except OSError as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        if error.errno in CANT_WRITE:
+            _give_up_stdout()
+        click.echo(f"error: {_broken(error)}", err=True)
         code = 1
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
@@ -56,6 +66,19 @@ def run(command: click.Command, name: str) -> NoReturn:
         click.echo(f"error: unexpected {type(error).__name__}: {why} ({DEBUG_VARIABLE}=1 shows where)", err=True)
         code = 1
     sys.exit(code)
+
+
+def _give_up_stdout() -> None:
+    """Python's own flush at exit must not complain about what could not be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _broken(error: OSError) -> str:
+    """The sentence for an error of the system that no command has one for; an error without a file is the output's."""
+    why = " ".join((error.strerror or str(error)).lower().split())
+    if error.errno in CANT_WRITE:
+        return f"can't write {error.filename or 'the output'}: {why}"
+    return f"{error.filename}: {why}" if error.filename else f"{why} ({DEBUG_VARIABLE}=1 shows where)"
 
 
 def note(text: str) -> None:

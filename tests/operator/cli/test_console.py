@@ -26,6 +26,10 @@ def cli(what):
         raise console.Failure("no such thing")
     if what == "late":
         raise console.NotReady("not in time")
+    if what == "file":
+        open("/nonexistent/x")
+    if what == "system":
+        raise ConnectionResetError(104, "Connection reset by peer")
     if what == "bug":
         raise ZeroDivisionError("division\\nby zero")
     click.echo("done")
@@ -45,6 +49,14 @@ def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
         pytest.param(["ok"], 0, "done\n", "", id="done"),
         pytest.param(["refused"], 1, "", "error: no such thing\n", id="refused"),
         pytest.param(["late"], 3, "", "error: not in time\n", id="not ready in time"),
+        pytest.param(["file"], 1, "", "error: /nonexistent/x: no such file or directory\n", id="a file that is amiss"),
+        pytest.param(
+            ["system"],
+            1,
+            "",
+            "error: connection reset by peer (GPUGRANT_DEBUG=1 shows where)\n",
+            id="an error of the system without a file",
+        ),
         pytest.param(
             ["bug"],
             1,
@@ -76,6 +88,15 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
         assert child.stderr is not None
         child.stdout.close()
         assert child.stderr.read() == b""
+
+
+@pytest.mark.parametrize("text", ['"done"', '"done " * 99_999'], ids=["short", "more than a buffer"])
+def test_a_full_disk_under_the_output_is_one_sentence(text: str) -> None:
+    program = PROGRAM.replace('click.echo("done")', f"click.echo({text})")
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-c", program, "ok"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "error: can't write the output: no space left on device\n")
 
 
 @pytest.mark.parametrize(
