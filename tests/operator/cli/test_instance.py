@@ -121,8 +121,13 @@ def test_a_part_that_is_killed_is_back_with_the_grants_as_before(instance: Insta
     assert {key: pid for key, pid in pids(instance).items() if key != name} == {
         key: pid for key, pid in before.items() if key != name
     }
-    listed = instance.rdc("repo", "gpu", "list", "gpu-a", "-o", "json")
-    assert [(grant["device"], grant["inForce"]) for grant in json.loads(listed.stdout)] == [(ALL, True)]
+
+    def in_force() -> bool | None:
+        """In force again once the gate has looked at the daemon."""
+        listed = json.loads(instance.rdc("repo", "gpu", "list", "gpu-a", "-o", "json").stdout)
+        return [(grant["device"], grant["inForce"]) for grant in listed] == [(ALL, True)] or None
+
+    assert waiting.until(in_force, 30), status(instance)
 
 
 @real
