@@ -74,6 +74,11 @@ class Layout:
         return self.state / "sealed"
 
     @property
+    def retired_repos(self) -> Path:
+        """Ids of removed repos, one a line: no later repo gets one of them by itself (R9)."""
+        return self.state / "retired-repos"
+
+    @property
     def setup(self) -> Path:
         """What `renet setup` did last: options given by hand, files written with their hashes."""
         return self.state / "setup.json"

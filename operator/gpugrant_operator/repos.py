@@ -76,14 +76,23 @@ class Write:
 
     file: str
     repo: RepoFile
+    of_removed: bool = False
+    """Its daemon is still sealed as a repo that was removed: it gets no hardware until it is started anew."""
 
 
 def plan_add(
-    folder: Folder, wanted: Wanted, layout: Layout, fresh_id: Callable[[], str], *, sealed_with: str | None = None
+    folder: Folder,
+    wanted: Wanted,
+    layout: Layout,
+    fresh_id: Callable[[], str],
+    *,
+    sealed_with: str | None = None,
+    retired: frozenset[str] = frozenset(),
 ) -> Same | Write:
     """What adding the repo means; raises Refused.
 
     `sealed_with`: the id of this root's folder that its daemon sees (`sealed_id`): a new repo of that id is sealed.
+    `retired`: ids of removed repos; only who says `--id` gets one of them back, and with it its grants (R9).
     `fresh_id` is asked only when the repo is new and has no other id.
     """
     file = f"{wanted.name}{repofile.SUFFIX}"
@@ -93,12 +102,14 @@ def plan_add(
     broken = next((problem for problem in folder.problems if problem.file == file), None)
     if broken is not None:
         raise Refused(f"{broken}; mend it, or take it away with: gpugrant repo remove {wanted.name}")
-    repo_id = wanted.id or sealed_with or fresh_id()
-    repo = _made(wanted, layout, repo_id, sealed=wanted.sealed or repo_id == sealed_with)
+    of_removed = wanted.id is None and sealed_with in retired
+    repo_id = wanted.id or (None if of_removed else sealed_with) or fresh_id()
+    sealed = wanted.sealed or of_removed or repo_id == sealed_with
+    repo = _made(wanted, layout, repo_id, sealed=sealed)
     other = _gates_own(folder, repo, wanted.leads_to, layout) or _clash(folder, repo, layout)
     if other is not None:
         raise Refused(other)
-    return Write(file, repo)
+    return Write(file, repo, of_removed)
 
 
 def _again(file: str, present: RepoFile, wanted: Wanted) -> Same:
@@ -211,8 +222,13 @@ def write(layout: Layout, planned: Write) -> Path:
 
 
 def remove(layout: Layout, name: str) -> bool:
-    """Takes the repo's file away, a broken one of that name too; False: there was none. Raises OSError."""
+    """Takes the repo's file away, a broken one of that name too; False: there was none. Raises OSError.
+
+    Its id is retired first: what is added later under that name is another repo (R9).
+    """
     present = read(layout).named(name)
+    if present is not None and present[1].id is not None:
+        _retire(layout, present[1].id)
     path = layout.repos / (present[0] if present is not None else f"{names.check_repo(name)}{repofile.SUFFIX}")
     try:
         path.unlink()
@@ -220,6 +236,25 @@ def remove(layout: Layout, name: str) -> bool:
         return False
     _sync(layout.repos)
     return True
+
+
+def retired(layout: Layout) -> frozenset[str]:
+    """The ids of removed repos. Raises OSError where they can't be read."""
+    try:
+        return frozenset(layout.retired_repos.read_text(encoding="utf-8").split())
+    except FileNotFoundError:
+        return frozenset()
+
+
+def _retire(layout: Layout, repo_id: str) -> None:
+    if repo_id in retired(layout):
+        return
+    layout.state.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with layout.retired_repos.open("a", encoding="utf-8") as file:
+        file.write(f"{repo_id}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    _sync(layout.state)
 
 
 def _sync(folder: Path) -> None:

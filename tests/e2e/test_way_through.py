@@ -255,6 +255,24 @@ def test_listing(clean: rig.System) -> None:
     assert "workstation" in unknown.stderr
 
 
+@pytest.mark.req("R9", "R2")
+def test_a_removed_repos_grants_serve_no_later_repo(clean: rig.System) -> None:
+    """Removed and added again on the same daemon, it is another repo: sealed anew, it takes grants of its own."""
+    rig.succeeded(clean.rdc("repo", "gpu", "grant", "gpu-b", "--device", GPU))
+    upstream = str(clean.root / "daemons/gpu-b/docker.sock")
+    rig.succeeded(clean.gpugrant("repo", "remove", "gpu-b"))
+    rig.succeeded(clean.gpugrant("repo", "add", "gpu-b", "--upstream", upstream, "--sealed"))
+
+    assert GPU in refused(clean.docker("gpu-b", *SMI))
+    ready = "jsonpath={.items[*].status.conditions[?(@.type=='Ready')].reason}"
+    rig.wait_for(lambda: clean.kubectl("get", "rgg", "-o", ready).stdout == "RepoIdMismatch", seconds=30)
+    rig.succeeded(clean.kubectl("delete", "rgg", "--all", "--timeout=30s"))
+    rig.succeeded(rig.script("daemon", "gpu-b", "--root", clean.root, "--stop"))
+    rig.succeeded(rig.script("daemon", "gpu-b", "--root", clean.root))
+    rig.succeeded(clean.rdc("repo", "gpu", "grant", "gpu-b", "--device", GPU))
+    assert rig.succeeded(clean.docker("gpu-b", *SMI)).startswith("GPU 0: ")
+
+
 @pytest.mark.req("R10", "D5", "D6")
 def test_machine_setup(clean: rig.System) -> None:
     """Setup on a known machine ends Ready; on an unknown one it names the known ones."""

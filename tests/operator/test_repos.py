@@ -144,6 +144,31 @@ def test_a_root_that_is_too_deep_for_the_gates_socket_is_told() -> None:
         repos.plan_add(Folder({}), Wanted("b", Path("/b.sock")), Layout(Path("/" + "d" * 90)), fresh)
 
 
+@pytest.mark.req("R9")
+def test_the_id_of_a_removed_repo_is_not_given_again() -> None:
+    planned = repos.plan_add(
+        FOLDER, Wanted("b", Path("/b")), LAYOUT, fresh, sealed_with="id-old", retired=frozenset({"id-old"})
+    )
+    assert isinstance(planned, repos.Write)
+    assert (planned.repo.id, planned.repo.sealed, planned.of_removed) == ("fresh", True, True)
+    said = repos.plan_add(
+        FOLDER, Wanted("b", Path("/b"), "id-old"), LAYOUT, fresh, sealed_with="id-old", retired=frozenset({"id-old"})
+    )
+    assert isinstance(said, repos.Write)
+    assert (said.repo.id, said.repo.sealed, said.of_removed) == ("id-old", True, False)
+
+
+@pytest.mark.req("R9")
+def test_a_removed_repos_id_is_retired(layout: Layout) -> None:
+    layout.repos.mkdir(parents=True)
+    assert repos.retired(layout) == frozenset()
+    for _ in range(2):
+        repos.write(layout, repos.Write("b.yaml", RepoFile(name="b", id="id-old", upstream=Path("/b"))))
+        assert repos.remove(layout, "b")
+    assert layout.retired_repos.read_text() == "id-old\n"
+    assert repos.retired(layout) == {"id-old"}
+
+
 def test_sealed_is_compared_only_when_it_is_said() -> None:
     plain = Folder({"a.yaml": HERE.model_copy(update={"sealed": False})})
     with pytest.raises(Refused, match="with the sealed false"):

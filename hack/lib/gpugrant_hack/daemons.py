@@ -186,7 +186,16 @@ def _launch(tools: Tools, engine: Engine, daemon: Daemon, settings: dict[str, An
 
 
 def _repo_id(daemon: Daemon) -> str:
-    """The repo's own id: random, made with the name, kept beside the data root and never in it."""
+    """The repo's own id: random, made with the name, kept beside the data root and never in it.
+
+    A repo that was removed and added again has another id than its daemon was made with: its file tells.
+    """
+    for file in sorted(daemon.root.repos.glob("*.yaml")):
+        fields = dict(
+            re.findall(r"^(id|upstream): *['\"]?(.*?)['\"]? *$", file.read_text(errors="replace"), re.MULTILINE)
+        )
+        if fields.get("upstream") == str(daemon.socket) and NAME.fullmatch(fields.get("id", "")):
+            daemon.id_file.write_text(f"{fields['id']}\n")
     try:
         return daemon.id_file.read_text().strip()
     except FileNotFoundError:

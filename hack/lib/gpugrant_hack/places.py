@@ -23,6 +23,10 @@ class Root:
     def sealed(self, repo_id: str) -> Path:
         return self.path / "var/lib/rediacc/gpu/sealed" / repo_id
 
+    @property
+    def repos(self) -> Path:
+        return self.path / "etc/rediacc/gpu/repos.d"
+
     def gate_socket(self, repo: str) -> Path:
         return self.path / "run/rediacc/gpu/repos" / f"{repo}.sock"
 

@@ -104,7 +104,7 @@ def running(system: System) -> bool:
 def _register(system: System, repo: str, socket: Path) -> None:
     """Puts the daemon behind the gate; a file left by an earlier daemon of this name has another id and gives way."""
     root = system.root
-    file = root.path / "etc/rediacc/gpu/repos.d" / f"{repo}.yaml"
+    file = root.repos / f"{repo}.yaml"
     repo_id = daemons.Daemon(root, repo).id_file.read_text().strip()
     if file.exists():
         if re.search(rf"^id: *['\"]?{re.escape(repo_id)}['\"]? *$", file.read_text(), re.MULTILINE):

@@ -127,7 +127,12 @@ def repo() -> None:
 @click.argument("name")
 @options.root
 @click.option("--upstream", type=options.ABSOLUTE, required=True, metavar="SOCK", help="The daemon's own socket.")
-@click.option("--id", "repo_id", metavar="ID", help="The repo's id. Default: that of its sealed folder, else random.")
+@click.option(
+    "--id",
+    "repo_id",
+    metavar="ID",
+    help="The repo's id. Default: that of its sealed folder if no repo had it before, else random.",
+)
 @click.option(
     "--listen", type=options.ABSOLUTE, metavar="SOCK", help="Where the gate listens. Default: below the root."
 )

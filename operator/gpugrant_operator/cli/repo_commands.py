@@ -32,7 +32,14 @@ def add(root: Path, name: str, *, upstream: Path, repo_id: str | None, listen: P
         with repos.locked(layout):
             folder = repos.read(layout)
             _tell_problems(folder, layout)
-            planned = repos.plan_add(folder, wanted, layout, lambda: uuid.uuid4().hex, sealed_with=sealed_with)
+            planned = repos.plan_add(
+                folder,
+                wanted,
+                layout,
+                lambda: uuid.uuid4().hex,
+                sealed_with=sealed_with,
+                retired=repos.retired(layout),
+            )
             if not isinstance(planned, Same):
                 repos.write(layout, planned)
     except Refused as error:
@@ -41,7 +48,12 @@ def add(root: Path, name: str, *, upstream: Path, repo_id: str | None, listen: P
         raise console.os_error(error, f"can't write {layout.repos}") from error
     said = "is there already" if isinstance(planned, Same) else "is added"
     click.echo(f"repo {name} {said}: {planned.repo.listens(layout)} (id {planned.repo.id or 'none'})")
-    if isinstance(planned, Write) and planned.repo.sealed and not sealed:
+    if isinstance(planned, Write) and planned.of_removed:
+        console.note(
+            f"note: its daemon is still sealed as a repo that was removed, so this one gets no hardware: start the "
+            f"daemon anew with {layout.sealed_repo(planned.repo.id or '')} in place of {layout.cdi}"
+        )
+    elif isinstance(planned, Write) and planned.repo.sealed and not sealed:
         console.note(f"note: it is recorded as sealed: the daemon sees {layout.sealed_repo(sealed_with or '')}")
     if peer is None:
         console.note(f"note: nothing listens at {upstream} yet; the gate takes it up when it does")
