@@ -34,7 +34,8 @@ WRITES = 8
 """Status writes at once."""
 
 FRESH = 0.25
-"""Seconds that a gate's report may be old when grants are decided on it."""
+"""Seconds that a gate's report may be old in the later rounds of one reconcile; the first asks anew: what made it due,
+such as a grant for a repo that was just added, may be younger than any report."""
 
 SOON = 1.0
 """Seconds until a gate that still has older requests open is asked again."""
@@ -83,12 +84,12 @@ class Reconciler:
     async def reconcile(self, name: str) -> Again:
         """Brings the machine to rest; raises kubeclient.ApiError, Unreadable or Unsettled where it can't."""
         may_push = True
-        for _ in range(ROUNDS):
+        for turn in range(ROUNDS):
             machine = self._cache.machine(name)
             try:
                 if machine is None:
                     return await self._without_machine(name)
-                seen = await self._observe(machine, may_push=may_push)
+                seen = await self._observe(machine, may_push=may_push, max_age=FRESH if turn else 0.0)
                 if seen is None:
                     return Again(delay=SOON, detect=self._due(machine))
                 planned = plan(seen, self._now())
@@ -99,12 +100,12 @@ class Reconciler:
                 await self._reread(name)
         raise Unsettled(f"machine {name} did not come to rest")
 
-    async def _observe(self, machine: GpuMachine, *, may_push: bool) -> Observed | None:
+    async def _observe(self, machine: GpuMachine, *, may_push: bool, max_age: float) -> Observed | None:
         """All that is known of the machine; None: its gate is still to be heard."""
         name = machine.metadata.name
         elsewhere = unserved(machine, self._cache.machines, self._node.name)
         if elsewhere is None:
-            await self._link.refresh(max_age=FRESH)
+            await self._link.refresh(max_age=max_age)
             await self._node.look()
             if not self._link.settled:
                 return None
