@@ -81,7 +81,7 @@ def test_an_unfit_daemon_gets_no_hardware(instance: standalone.Instance, name: s
     settings, line = cases(instance.root)[name]
     with dockerd(instance.root / name, settings) as socket:
         added = instance.gpugrant("repo", "add", name, "--upstream", str(socket))
-        granted = instance.rdc("repo", "gpu", "grant", name, "--device", GPU, "--timeout", "3s")
+        granted = instance.rdc("repo", "gpu", "grant", name, "--device", GPU, "--timeout", "6s")
         through = instance.layout.repo_socket(name)
         refused = rig.docker("28", through, "run", "--rm", "--device", GPU, "ubuntu:24.04", "true")
         listed = json.loads(instance.gpugrant("repo", "list", "-o", "json").stdout)
