@@ -6,12 +6,9 @@ friendly door, not the lock: two grants that both pass here are still told apart
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
-
-from pydantic import ValidationError
 
 from gpugrant_crds import names
 from gpugrant_crds.decide import conflicts
@@ -43,35 +40,6 @@ class Review:
     reason: Reason | None = None
     message: str = ""
     warnings: tuple[str, ...] = ()
-
-
-def review_objects(
-    old: Mapping[str, Any] | None,
-    new: Mapping[str, Any],
-    *,
-    machines: Mapping[str, Mapping[str, Any]],
-    stored: Iterable[Mapping[str, Any]],
-    live_devices: tuple[str, ...] | None,
-    now: datetime,
-) -> Review:
-    """`review` on objects as the API holds them; what can't be read as a grant is refused."""
-    try:
-        grant = RepoGpuGrant.model_validate(new)
-        before = None if old is None else RepoGpuGrant.model_validate(old)
-        machine = machines.get(grant.spec.machine)
-        world = Request(
-            grant=grant,
-            old=before,
-            machine=None if machine is None else GpuMachine.model_validate(machine),
-            stored=tuple(RepoGpuGrant.model_validate(item) for item in stored),
-            live_devices=live_devices,
-            now=now,
-        )
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        return Review(False, Reason.INVALID_GRANT, f"{field}: {first['msg']}")
-    return review(world)
 
 
 def review(request: Request) -> Review:

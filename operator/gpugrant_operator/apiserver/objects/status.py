@@ -147,10 +147,6 @@ def unsupported_media(message: str) -> ApiError:
     return ApiError(415, "UnsupportedMediaType", message)
 
 
-def not_acceptable(message: str) -> ApiError:
-    return ApiError(406, "NotAcceptable", message)
-
-
 def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiError:
     """422 with every cause; the message lists them as kubectl users know it."""
     lines = [cause.line for cause in causes]
