@@ -43,7 +43,6 @@ class Link(asyncio.Protocol):
         self._buffer = bytearray()
         self._sink: Sink | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._drained: asyncio.Future[None] | None = None
         self._feeder: Link | None = None
         self._watchers: list[Callable[[], None]] = []
         self._paused = False
@@ -81,8 +80,6 @@ class Link(asyncio.Protocol):
         self._hear_last_words()
         self.at_eof = self.lost = True
         self._wake()
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
         self._release_feeder()
         self._notify()
 
@@ -93,8 +90,6 @@ class Link(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.writable = True
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
         self._release_feeder()
 
     # Reading.
@@ -175,14 +170,6 @@ class Link(asyncio.Protocol):
         """Writes, or drops what a lost peer will never read."""
         if self._transport is not None and not self.lost and not self._transport.is_closing():
             self._transport.write(data)
-
-    async def drain(self) -> None:
-        """Waits until the peer takes bytes again; raises Gone."""
-        while not self.writable and not self.lost:
-            self._drained = asyncio.get_running_loop().create_future()
-            await self._drained
-        if self.lost:
-            raise Gone
 
     def write_eof(self) -> None:
         """No more bytes from here; the other direction stays open."""
