@@ -464,12 +464,14 @@ _BUILD_EMPTY = {
     "remote": ("build.remote", "a build from an address is refused, for the daemon would fetch it: send the folder"),
 }
 _SAYS_NOTHING = ("", "[]", "{}", "null")
+"""Of values that are JSON. As a cgroup's path `null` is a name like any other."""
+_JSON_KEYS = frozenset({"securityopt", "outputs"})
 
 
 def _build(asked: Asked) -> Decision:
     query = dict(asked.routed.query)
-    found = [why for key, why in _BUILD_EMPTY.items() if query.get(key, "") not in _SAYS_NOTHING]
-    if query.get("version", "") not in ("", "1") or query.get("outputs", "") not in _SAYS_NOTHING:
+    found = [why for key, why in _BUILD_EMPTY.items() if _says(query, key)]
+    if query.get("version", "") not in ("", "1") or _says(query, "outputs"):
         found.append(("build.buildkit", messages.BUILDKIT))
     if query.get("networkmode", "") not in _BUILD_NETWORKS:
         network = quoted(query["networkmode"])
@@ -481,6 +483,10 @@ def _build(asked: Asked) -> Decision:
         found.append(("hw.unfit", f"builds are refused in repo {asked.repo.name}: {asked.repo.unfit}"))
     found.sort(key=lambda why: not why[0].startswith("hw."))
     return _decide(asked, _by_messages(asked, *dict.fromkeys(found)), None)
+
+
+def _says(query: Mapping[str, str], key: str) -> bool:
+    return query.get(key, "") not in (_SAYS_NOTHING if key in _JSON_KEYS else ("",))
 
 
 def _volume_create(asked: Asked) -> Decision:

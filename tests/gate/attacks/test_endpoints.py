@@ -168,6 +168,8 @@ BUILDS = [
     build("networkmode=container:x", "host.network"),
     build("n%65tworkmode=host", "host.network"),
     build("cgroupparent=/", "hw.cgroup"),
+    build("cgroupparent=null", "hw.cgroup"),
+    build("cgroupparent=%5B%5D", "hw.cgroup"),
     build("securityopt=%5B%22seccomp=unconfined%22%5D", "host.security"),
     build("remote=http://127.0.0.1/x", "build.remote"),
     build("remote=git://x/y", "build.remote"),

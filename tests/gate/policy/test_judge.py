@@ -136,6 +136,7 @@ BUILDS = {
     "the host's network": ("networkmode=host", "host.network"),
     "another container's network": ("networkmode=container:x", "host.network"),
     "a cgroup parent": ("cgroupparent=%2Fx", "hw.cgroup"),
+    "a cgroup parent of that name": ("cgroupparent=null", "hw.cgroup"),
     "a folder elsewhere": ("remote=https%3A%2F%2Fx%2Fy.git", "build.remote"),
     "security options": ("securityopt=%5B%22seccomp%3Dunconfined%22%5D", "host.security"),
     "isolation": ("isolation=hyperv", "host.isolation"),
