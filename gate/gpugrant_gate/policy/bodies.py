@@ -7,7 +7,7 @@ A reader of shapes only: what a known field may say is for `rules`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,8 +124,11 @@ def words(value: Any, path: str, reading: Reading) -> Any:
     return [value] if type(value) is str else seq(text)(value, path, reading)
 
 
-def struct(fields: Mapping[str, Kind]) -> Kind:
-    """An object with Go's fields: keys folded to their canonical spelling, unknown ones only when they say nothing."""
+def struct(fields: Mapping[str, Kind], twice: Collection[str] = ()) -> Kind:
+    """An object with Go's fields: keys folded to their canonical spelling, unknown ones only when they say nothing.
+
+    `twice`: true-or-false fields that a client says in two spellings; they pass when both say the same.
+    """
     canonical = {name.lower(): name for name in fields}
 
     def read(value: Any, path: str, reading: Reading) -> Any:
@@ -134,6 +137,8 @@ def struct(fields: Mapping[str, Kind]) -> Kind:
         result: dict[str, Any] = {}
         seen: dict[str, str] = {}
         for key, entry in value.items():
+            if twice and canonical.get(key.lower()) in twice and _repeats(key, value, seen):
+                continue
             folded = _fold(key, path, seen)
             name = canonical.get(folded)
             if name is None:
@@ -149,6 +154,12 @@ def struct(fields: Mapping[str, Kind]) -> Kind:
 
 def join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+def _repeats(key: str, value: Mapping[str, Any], seen: Mapping[str, str]) -> bool:
+    """Whether another spelling of the key said the same true, false or null: Go reads both in any order alike."""
+    before = seen.get(key.lower()) if key.isascii() else None
+    return before is not None and (value[key] is None or type(value[key]) is bool) and value[before] is value[key]
 
 
 def _fold(key: str, path: str, seen: dict[str, str]) -> str:

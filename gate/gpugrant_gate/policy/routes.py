@@ -168,9 +168,9 @@ _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 _TAR_TYPES = frozenset(
     {"application/x-tar", "application/tar", "application/octet-stream", "application/gzip", "application/x-gzip",
      "application/x-bzip2", "application/bzip2", "application/x-xz", "application/zstd", "application/x-zstd",
-     "application/x-compressed-tar", "text/plain"}
+     "application/x-compressed-tar", "text/plain", "application_x_tar"}
 )  # fmt: skip
-"""text/plain: what the docker CLI sends for cp and import."""
+"""text/plain: what the docker CLI sends for cp and import; application_x_tar: docker-java for cp."""
 CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}", re.ASCII)
 """A container's or volume's name or id as dockerd checks it (RestrictedNamePattern)."""
 _NAMES: dict[str, tuple[re.Pattern[str], str]] = {

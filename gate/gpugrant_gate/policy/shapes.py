@@ -108,15 +108,18 @@ CREATE = struct(
     }
 )
 _QUERY_OF_COMMIT = ("container", "repo", "tag", "comment", "author", "pause", "changes")
-COMMIT = struct({**CONFIG, **dict.fromkeys(_QUERY_OF_COMMIT, obsolete)})
+_DOCKER_JAVA_COMMIT = ("containerId", "repository", "message", "Memory", "MemorySwap")
+"""docker-java's own words for the query, and what a daemon of 2013 read."""
+COMMIT = struct({**CONFIG, **dict.fromkeys((*_QUERY_OF_COMMIT, *_DOCKER_JAVA_COMMIT), obsolete)})
 UPDATE = struct({**RESOURCES, "RestartPolicy": RESTART_POLICY})
 INSPECTED_HOST = struct(HOST_CONFIG)
 
 EXEC_CREATE = struct(
     {"User": word, "Privileged": flag, "Tty": flag, "ConsoleSize": seq(integer), "AttachStdin": flag,
      "AttachStderr": flag, "AttachStdout": flag, "Detach": flag, "DetachKeys": word, "Env": seq(text),
-     "WorkingDir": word, "Cmd": words, "Container": obsolete}
+     "WorkingDir": word, "Cmd": words, "Container": obsolete, "containerId": obsolete}
 )  # fmt: skip
+"""containerId: docker-java says the path's again."""
 EXEC_START = struct({"Detach": flag, "Tty": flag, "ConsoleSize": seq(integer), "hijack": obsolete, "stdin": obsolete})
 """hijack and stdin: dockerode's own, for its side of the pipe."""
 
@@ -130,9 +133,11 @@ NETWORK_CREATE = struct(
                      "Config": seq(struct({"Subnet": word, "IPRange": word, "Gateway": word,
                                            "AuxiliaryAddresses": mapping(word, word)}))}),
      "Internal": flag, "Attachable": flag, "Ingress": zero, "ConfigOnly": zero, "ConfigFrom": zero,
-     "Options": mapping(word, word), "Labels": mapping(text)}
+     "Options": mapping(word, word), "Labels": mapping(text)},
+    twice=("EnableIPv6",),  # docker-java says enableIPv6 beside it
 )  # fmt: skip
-NETWORK_CONNECT = struct({"Container": word, "EndpointConfig": ENDPOINT})
+NETWORK_CONNECT = struct({"Container": word, "EndpointConfig": ENDPOINT, "containerConfig": obsolete})
+"""containerConfig: docker-java says EndpointConfig again by that name."""
 NETWORK_DISCONNECT = struct({"Container": word, "Force": flag})
 
 AUTH = struct(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dockerclient import ask, create, repo, rules_of, run_body, said, sent
-from gpugrant_gate.policy.model import Admission, Exchange, Refusal
+from dockerclient import ask, create, inspected, knows, repo, rules_of, run_body, said, sent
+from gpugrant_gate.policy.model import Admission, ContainerFact, Exchange, Refusal
 
 VIEW = repo()
 
@@ -108,6 +108,48 @@ def test_a_create_whose_fields_are_in_the_query_too_is_judged_by_its_body() -> N
     assert sent(decision) == {"Image": "x", "HostConfig": {"AutoRemove": True, "Runtime": "runc"}}
     assert isinstance(decision, Admission)
     assert decision.outgoing.target == "/v1.45/containers/create?name=c"
+
+
+# docker-java: fields of its own in the body
+
+JAVA = {
+    "exec": ("/containers/web/exec", {"containerId": "web", "Cmd": ["ls"]}, {"Cmd": ["ls"]}),
+    "commit": (
+        "/commit?container=web",
+        {"containerId": "web", "repository": "r", "message": "m", "Memory": 1, "MemorySwap": 1, "Cmd": ["ls"]},
+        {"Cmd": ["ls"]},
+    ),
+    "network, one flag in two spellings": (
+        "/networks/create",
+        {"enableIPv6": True, "Name": "n", "EnableIPv6": True},
+        {"EnableIPv6": True, "Name": "n"},
+    ),
+    "network, neither says anything": (
+        "/networks/create",
+        {"enableIPv6": None, "Name": "n", "EnableIPv6": None},
+        {"Name": "n"},
+    ),
+    "connect": (
+        "/networks/n/connect",
+        {"containerConfig": {"Aliases": ["a"]}, "Container": "web", "EndpointConfig": {"Aliases": ["a"]}},
+        {"Container": "web", "EndpointConfig": {"Aliases": ["a"]}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("target", "body", "goes_on"), JAVA.values(), ids=JAVA.keys())
+def test_what_docker_java_says_to_itself_is_left_out(
+    target: str, body: dict[str, Any], goes_on: dict[str, Any]
+) -> None:
+    find = knows({ContainerFact("web"): inspected()})
+    assert sent(ask("POST", target, VIEW, body, find=find)) == goes_on
+
+
+@pytest.mark.parametrize("other", [False, None, 1, "true"])
+def test_a_flag_that_is_said_twice_and_differently_is_malformed(other: object) -> None:
+    decision = ask("POST", "/networks/create", VIEW, {"enableIPv6": other, "Name": "n", "EnableIPv6": True})
+    assert isinstance(decision, Refusal)
+    assert (decision.status, decision.violations[0].rule.partition(".")[0]) == (400, "body")
 
 
 # builds

@@ -196,6 +196,12 @@ def test_takes_json_with_any_parameter(media: str) -> None:
     assert isinstance(found, Routed)
 
 
+def test_takes_the_type_that_docker_java_sends_for_cp() -> None:
+    headers = ("content-type", "application_x_tar")
+    found = routes.route(head("PUT", "/containers/x/archive?path=/tmp", headers, body=True), VIEW)
+    assert isinstance(found, Routed)
+
+
 def test_a_form_type_without_a_body_is_dropped() -> None:
     headers = ("content-type", "application/x-www-form-urlencoded")
     found = routes.route(head("POST", "/containers/x/start", headers), VIEW)
