@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from gpugrant_crds import names
+from gpugrant_crds import names, openings
 from gpugrant_crds.layout import Layout, checked_socket
 
 SUFFIX = ".yaml"
@@ -77,8 +77,14 @@ def _mode(text: str) -> str:
     return text
 
 
+def _openings(items: tuple[str, ...]) -> tuple[str, ...]:
+    for item in items:
+        openings.check(item)
+    return items
+
+
 SocketPath = Annotated[Path, AfterValidator(_socket)]
-Folder = Annotated[Path, AfterValidator(_absolute)]
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Account = Annotated[str, AfterValidator(_account)]
 
 
@@ -102,17 +108,33 @@ class RepoFile(BaseModel):
     """Of the listening socket, octal digits; `permissions` is the number."""
     sealed: bool = False
     """The daemon sees only the CDI specs of this repo's granted devices."""
-    binds: tuple[Folder, ...] | None = None
+    binds: tuple[AbsolutePath, ...] | None = None
     """Bind sources on the host must lie below one of these; None: binds of host paths are refused."""
+    open: Annotated[tuple[str, ...], AfterValidator(_openings)] | None = None
+    """Host rules that are open for this repo, each by its id or `id=value` (`openings`); None: none."""
+    profile: Annotated[str, AfterValidator(openings.check_profile)] | None = None
+    """A named set of openings beside those of `open`."""
+    daemon_config: AbsolutePath | None = Field(default=None, alias="daemonConfig")
+    """The daemon's own configuration file (daemon.json), as the daemon sees it; None: builds with BuildKit are refused,
+    for what they may reach is not known."""
 
     @property
     def permissions(self) -> int | None:
         """The mode as a number, 0 to 0o777; None: the gate's own choice."""
         return None if self.mode is None else int(self.mode[-3:], 8)
 
+    @property
+    def opened(self) -> frozenset[str]:
+        """All host rules that are open for this repo."""
+        return openings.opened(self.open or (), self.profile)
+
     def listens(self, layout: Layout) -> Path:
         """The socket that the repo's users reach."""
         return self.listen or layout.repo_socket(self.name)
+
+
+KEYS = tuple(field.alias or name for name, field in RepoFile.model_fields.items())
+"""As they are written in a file."""
 
 
 def parse(text: str, filename: str) -> RepoFile | RepoProblem:
@@ -132,7 +154,7 @@ def parse(text: str, filename: str) -> RepoFile | RepoProblem:
 
 def dump(repo: RepoFile) -> str:
     """The file's text; `parse(dump(repo), …) == repo`."""
-    data = repo.model_dump(mode="json", exclude_none=True)
+    data = repo.model_dump(mode="json", exclude_none=True, by_alias=True)
     if not repo.sealed:
         data.pop("sealed")
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
@@ -194,12 +216,9 @@ def _entries(document: yaml.MappingNode) -> tuple[dict[str, Any], dict[str, int]
     for key_node, value_node in document.value:
         key = key_node.value if isinstance(key_node, yaml.ScalarNode) else ""
         line = _line(key_node)
-        if key not in RepoFile.model_fields:
-            known = ", ".join(RepoFile.model_fields)
-            raise _Refused(
-                line,
-                f'the key "{key}" is not known{names.did_you_mean(key, RepoFile.model_fields)}; the keys are {known}',
-            )
+        if key not in KEYS:
+            known = ", ".join(KEYS)
+            raise _Refused(line, f'the key "{key}" is not known{names.did_you_mean(key, KEYS)}; the keys are {known}')
         if key in values:
             raise _Refused(line, f'the key "{key}" stands here twice')
         values[key] = _READERS.get(key, _text)(key, value_node)
@@ -226,8 +245,9 @@ def _boolean(key: str, node: yaml.Node) -> bool:
 
 def _texts(key: str, node: yaml.Node) -> tuple[str, ...]:
     if not isinstance(node, yaml.SequenceNode):
-        raise _Refused(_line(node), f"{key}: must be a list of folders")
+        raise _Refused(_line(node), f"{key}: must be a list, for example {_LISTS[key]}")
     return tuple(_text(key, item) for item in node.value)
 
 
-_READERS: dict[str, Callable[[str, yaml.Node], Any]] = {"sealed": _boolean, "binds": _texts}
+_LISTS = {"binds": "[/srv/data]", "open": "[host.network]"}
+_READERS: dict[str, Callable[[str, yaml.Node], Any]] = {"sealed": _boolean, **dict.fromkeys(_LISTS, _texts)}

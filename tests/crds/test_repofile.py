@@ -80,7 +80,7 @@ def test_an_id_of_digits_stays_a_text() -> None:
         pytest.param('name: a\nupstream: /u\nsealed: "true"\n', 3, "true or false", id="true as a text"),
         pytest.param("name: a\nupstream: /u\nmode: 888\n", 3, "octal", id="no octal mode"),
         pytest.param("name: a\nupstream: /u\nowner: a b\n", 3, "account", id="no account"),
-        pytest.param("name: a\nupstream: /u\nbinds: /srv\n", 3, "list of folders", id="binds as one text"),
+        pytest.param("name: a\nupstream: /u\nbinds: /srv\n", 3, "must be a list", id="binds as one text"),
         pytest.param("name: a\nupstream: /u\nbinds: [srv]\n", 3, "absolute path", id="a relative bind root"),
         pytest.param("name: a\nupstream: [/u\n", 3, "not valid YAML", id="broken YAML"),
         pytest.param("name: a\n---\nname: b\n", 2, "not valid YAML", id="two documents"),
@@ -144,3 +144,30 @@ def test_what_is_written_reads_back(repo: RepoFile) -> None:
 @given(st.text())
 def test_any_text_is_a_repo_or_a_sentence(text: str) -> None:
     assert isinstance(repofile.parse(text, "x.yaml"), RepoFile | RepoProblem)
+
+
+def test_host_rules_are_opened_by_name_and_by_profile() -> None:
+    text = "name: b\nupstream: /b\nopen: [host.ipc, host.capabilities=SYSLOG]\nprofile: rediacc\n"
+    repo = repofile.parse(text, "b.yaml")
+    assert isinstance(repo, RepoFile)
+    assert {"host.ipc", "host.capabilities=SYSLOG", "host.capabilities=NET_ADMIN", "host.network"} <= repo.opened
+    assert repofile.parse(repofile.dump(repo), "b.yaml") == repo
+    assert RepoFile(name="b", upstream=Path("/b")).opened == frozenset()
+
+
+OPEN = {
+    "open: [hw.devices]": "open: hw.devices can't be opened: no setting opens a way to a device (R45)",
+    "open: [host.ipc, host.netwrk]": 'open: "host.netwrk" is nothing that can be opened; did you mean host.network',
+    "open: host.ipc": "open: must be a list, for example [host.network]",
+    "open: [{host.capabilities: NET_ADMIN}]": "open: must be one text",
+    "profile: root": 'profile: there is no profile "root"; there is rediacc',
+}
+
+
+@pytest.mark.req("R45")
+@pytest.mark.parametrize(("line", "words"), OPEN.items(), ids=OPEN.keys())
+def test_what_can_not_be_opened_breaks_the_file(line: str, words: str) -> None:
+    problem = repofile.parse(f"name: b\nupstream: /b\n{line}\n", "b.yaml")
+    assert isinstance(problem, RepoProblem)
+    assert problem.line == 3
+    assert problem.message.startswith(words)

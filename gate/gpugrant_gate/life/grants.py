@@ -77,6 +77,7 @@ def view(
         unfit=unfit,
         withheld=withheld,
         binds=tuple(str(folder) for folder in repo.binds),
+        open=repo.open,
         hidden=tuple(sorted({*_hidden(repo, fitness, layout), *hidden})),
         api_version=fitness.api_version if fitness is not None else "",
     )

@@ -35,6 +35,8 @@ class Repo:
     mode: int = DEFAULT_MODE
     sealed: bool = False
     binds: tuple[Path, ...] = ()
+    open: frozenset[str] = frozenset()
+    """Host rules that are open, as `openings` names them."""
     problem: str = ""
 
     def has_daemon_of(self, other: Repo) -> bool:
@@ -72,6 +74,7 @@ def resolve(file: RepoFile, filename: str, layout: Layout) -> Repo | RepoProblem
         mode=DEFAULT_MODE if file.permissions is None else file.permissions,
         sealed=file.sealed,
         binds=file.binds or (),
+        open=file.opened,
     )
 
 

@@ -48,6 +48,7 @@ def write_repo(repo: Repo) -> dict[str, Any]:
         "upstream": str(repo.upstream),
         "listen": str(repo.listen),
         "binds": [str(folder) for folder in repo.binds],
+        "open": sorted(repo.open),
     }
 
 
@@ -58,5 +59,6 @@ def read_repo(data: dict[str, Any]) -> Repo:
             "upstream": Path(data["upstream"]),
             "listen": Path(data["listen"]),
             "binds": tuple(Path(folder) for folder in data["binds"]),
+            "open": frozenset(data["open"]),
         }
     )

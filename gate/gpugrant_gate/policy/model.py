@@ -213,5 +213,11 @@ class RepoView:
     """Folders below which a bind's source may lie."""
     hidden: tuple[str, ...] = ()
     """Host trees of this installation that no container may see: the gate's and the daemons' folders and sockets."""
+    open: frozenset[str] = frozenset()
+    """Host rules that are open for this repo, as `gpugrant_crds.openings` names them."""
     api_version: str = ""
     """min(the daemon's newest, the gate's newest); upstream requests without a prefix get this one."""
+
+    def opens(self, rule: str, value: str = "") -> bool:
+        """Whether this host rule is open, for this value where it has values."""
+        return (f"{rule}={value}" if value else rule) in self.open
