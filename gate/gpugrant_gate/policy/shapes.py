@@ -110,7 +110,7 @@ CREATE = struct(
 _QUERY_OF_COMMIT = ("container", "repo", "tag", "comment", "author", "pause", "changes")
 _DOCKER_JAVA_COMMIT = ("containerId", "repository", "message", "Memory", "MemorySwap")
 """docker-java's own words for the query, and what a daemon of 2013 read."""
-COMMIT = struct({**CONFIG, **dict.fromkeys((*_QUERY_OF_COMMIT, *_DOCKER_JAVA_COMMIT), obsolete)})
+COMMIT = struct({**CONFIG, **dict.fromkeys((*_QUERY_OF_COMMIT, *_DOCKERODE, *_DOCKER_JAVA_COMMIT), obsolete)})
 UPDATE = struct({**RESOURCES, "RestartPolicy": RESTART_POLICY})
 INSPECTED_HOST = struct(HOST_CONFIG)
 
@@ -147,6 +147,7 @@ AUTH = struct(
 
 ALSO_IN_QUERY = {
     "container.create": frozenset({*CONFIG, "HostConfig", "NetworkingConfig", *_DOCKERODE}),
+    "image.commit": frozenset({*CONFIG, *_DOCKERODE}),
     "volume.create": frozenset({"Name", "Driver", "DriverOpts", "Labels", *_DOCKERODE}),
     "network.create": frozenset(
         {"Name", "CheckDuplicate", "Driver", "Scope", "EnableIPv4", "EnableIPv6", "IPAM", "Internal", "Attachable",

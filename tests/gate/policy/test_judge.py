@@ -110,6 +110,14 @@ def test_a_create_whose_fields_are_in_the_query_too_is_judged_by_its_body() -> N
     assert decision.outgoing.target == "/v1.45/containers/create?name=c"
 
 
+def test_a_commit_whose_fields_are_in_the_query_too_is_judged_by_its_body() -> None:
+    body = {"container": "web", "repo": "r", "Cmd": ["ls"]}
+    decision = ask("POST", "/commit?container=web&repo=r&Cmd=ls", VIEW, body)
+    assert sent(decision) == {"Cmd": ["ls"]}
+    assert isinstance(decision, Admission)
+    assert decision.outgoing.target == "/v1.45/commit?container=web&repo=r"
+
+
 # docker-java: fields of its own in the body
 
 JAVA = {
