@@ -25,6 +25,7 @@ from gpugrant_gate.net import facts, upstream
 from gpugrant_gate.net.audit import log
 from gpugrant_gate.net.daemon import Daemon
 from gpugrant_gate.net.link import Link
+from gpugrant_gate.net.prepared import Memo, Prepared
 from gpugrant_gate.net.session import Policy, Session
 from gpugrant_gate.net.upstream import Unreachable
 from gpugrant_gate.policy.model import Fact, Facts, RepoView
@@ -162,7 +163,10 @@ class RepoServer:
         self._core = core
         self._daemon = self._new_daemon()
         self._server: asyncio.AbstractServer | None = None
-        self._sessions: dict[asyncio.Task[None], tuple[Link, Session]] = {}
+        self._sessions: set[Session] = set()
+        self._all_closed = asyncio.Event()
+        self._idle = upstream.Idle()
+        self._memo = Memo()
         self._keeper: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._keep())
         self._view: RepoView | None = None
         self._view_ends: datetime | None = None
@@ -188,6 +192,7 @@ class RepoServer:
         """Another file: requests from now on follow it, open ones go on."""
         before, self.repo = self.repo, repo
         if not repo.has_daemon_of(before):
+            self._idle.close()
             self._daemon = self._new_daemon()
             self._keeper.cancel()
             self._keeper = asyncio.get_running_loop().create_task(self._keep())
@@ -198,16 +203,22 @@ class RepoServer:
         self._keeper.cancel()
         if self._server is not None:
             self._server.close()
-        for link, session in self._sessions.values():
+        for session in tuple(self._sessions):
             if not session.busy:
-                link.close()
-        if self._sessions and seconds > 0:
-            await asyncio.wait(self._sessions, timeout=seconds)
-        for task, (link, _) in list(self._sessions.items()):
-            link.abort()
-            task.cancel()
+                session.close()
+        await self._closed_within(seconds)
+        for session in tuple(self._sessions):
+            session.abort()
+        await self._closed_within(None)
+        self._idle.close()
+
+    async def _closed_within(self, seconds: float | None) -> None:
+        """Returns when no session is left, or after `seconds`."""
+        self._all_closed.clear()
         if self._sessions:
-            await asyncio.wait(self._sessions)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._all_closed.wait()
 
     def status(self) -> RepoStatus:
         """As the operator sees it."""
@@ -264,11 +275,25 @@ class RepoServer:
         except Unreachable:
             daemon.forget()
             raise
-        daemon.answered_by(link.peer().pid)
+        daemon.answered_by(link.peer.pid)
         return link
 
     def is_judged(self, daemon: Link) -> bool:
-        return self._daemon.pid != 0 and self._daemon.pid == daemon.peer().pid
+        return self._daemon.pid != 0 and self._daemon.pid == daemon.peer.pid
+
+    def idle(self) -> Link | None:
+        return self._idle.take(self.is_judged)
+
+    def give_back(self, daemon: Link) -> None:
+        self._idle.give(daemon)
+
+    def recall(self, head: bytes) -> Prepared | None:
+        daemon = self._daemon
+        is_known = daemon.fit or (daemon.fitness is not None and daemon.fitness.api_version and not daemon.is_due())
+        return self._memo.find(head, self.view()) if is_known else None
+
+    def remember(self, head: bytes, view: RepoView, prepared: Prepared) -> None:
+        self._memo.keep(head, view, prepared)
 
     async def facts(self, wanted: tuple[Fact, ...], view: RepoView) -> Facts:
         return await facts.gather(wanted, self.repo.upstream, view, self.limits)
@@ -282,17 +307,14 @@ class RepoServer:
             link.write(messages.error(503, message))
             link.close()
             return
-        session = Session(link, self)
-        task = asyncio.get_running_loop().create_task(session.run())
-        self._sessions[task] = (link, session)
-        task.add_done_callback(self._closed)
+        self._sessions.add(Session(link, self))
 
-    def _closed(self, task: asyncio.Task[None]) -> None:
-        link, _ = self._sessions.pop(task)
-        if not task.cancelled() and task.exception() is not None:
-            # a fault of ours: nothing was sent on behalf of it, and the client sees a cut connection
-            link.abort()
-            log.error("session failed", repo=self.name, error=repr(task.exception()))
+    def closed(self, session: Session, fault: BaseException | None) -> None:
+        self._sessions.discard(session)
+        if fault is not None:
+            log.error("session failed", repo=self.name, error=repr(fault))
+        if not self._sessions:
+            self._all_closed.set()
 
     def _new_daemon(self) -> Daemon:
         world = self._core.world

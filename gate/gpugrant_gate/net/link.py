@@ -20,6 +20,7 @@ _BUFFER_MAX = 256 * 1024
 """Bytes that wait unread before reading stops: two reads of the event loop."""
 
 Sink = Callable[[bytes], None]
+Told = Callable[[], None]
 
 
 class Gone(ConnectionError):
@@ -44,10 +45,15 @@ class Link(asyncio.Protocol):
         self._sink: Sink | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._feeder: Link | None = None
-        self._watchers: list[Callable[[], None]] = []
+        self._watcher: Told | None = None
+        self._writable_again: Told | None = None
         self._paused = False
         self._held = False
         self._spare: socket.socket | None = None
+        self.on_lost: Told | None = None
+        """Called once, when the connection is no more."""
+        self.peer = Peer()
+        """Who is at the other end: the process that connected, or the one that called listen(2)."""
         self.writable = True
         self.at_eof = False
         """The peer will send no more."""
@@ -58,6 +64,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self.peer = _peer(self._transport)
         if self._on_connected is not None:
             self._on_connected(self)
 
@@ -82,6 +89,8 @@ class Link(asyncio.Protocol):
         self._wake()
         self._release_feeder()
         self._notify()
+        if self.on_lost is not None:
+            self.on_lost()
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -91,6 +100,9 @@ class Link(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.writable = True
         self._release_feeder()
+        again, self._writable_again = self._writable_again, None
+        if again is not None:
+            again()
 
     # Reading.
 
@@ -154,15 +166,12 @@ class Link(asyncio.Protocol):
         self._held = False
         self._resume()
 
-    def watch(self, callback: Callable[[], None]) -> None:
-        """Calls `callback` at end of file and when the connection is lost, also if that has been already."""
-        self._watchers.append(callback)
-        if self.at_eof:
-            callback()
-
-    def unwatch(self, callback: Callable[[], None]) -> None:
-        if callback in self._watchers:
-            self._watchers.remove(callback)
+    def watch(self, watcher: Told | None) -> None:
+        """Calls `watcher` from now on at end of file and when the connection is lost, also if that has been already; it
+        takes the place of the one before."""
+        self._watcher = watcher
+        if watcher is not None and self.at_eof:
+            watcher()
 
     # Writing.
 
@@ -170,6 +179,10 @@ class Link(asyncio.Protocol):
         """Writes, or drops what a lost peer will never read."""
         if self._transport is not None and not self.lost and not self._transport.is_closing():
             self._transport.write(data)
+
+    def when_writable(self, again: Told) -> None:
+        """Calls `again` once the peer has taken enough of what was written; never when it is lost."""
+        self._writable_again = again
 
     def write_eof(self) -> None:
         """No more bytes from here; the other direction stays open."""
@@ -209,19 +222,6 @@ class Link(asyncio.Protocol):
             self._spare.close()
             self._spare = None
 
-    # What the socket says.
-
-    def peer(self) -> Peer:
-        """Who is at the other end: the process that connected, or the one that called listen(2)."""
-        if self._transport is None:
-            return Peer()
-        sock = self._transport.get_extra_info("socket")
-        try:
-            pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        except (OSError, AttributeError):
-            return Peer()
-        return Peer(pid, uid)
-
     def hung_up(self) -> bool:
         """The peer has closed both directions, not only its writing one."""
         if self.lost or self._transport is None:
@@ -255,5 +255,15 @@ class Link(asyncio.Protocol):
             self._waiter.set_result(None)
 
     def _notify(self) -> None:
-        for callback in tuple(self._watchers):
-            callback()
+        if self._watcher is not None:
+            self._watcher()
+
+
+def _peer(transport: asyncio.Transport) -> Peer:
+    """Asked once a connection: neither end of one ever changes."""
+    try:
+        sock = transport.get_extra_info("socket")
+        pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    except (OSError, AttributeError):
+        return Peer()
+    return Peer(pid, uid)

@@ -1,9 +1,10 @@
-"""Connections to a repo's daemon: always fresh ones, and the gate's own questions over them."""
+"""Connections to a repo's daemon: fresh ones, those that wait for another request, and the gate's own questions."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,69 @@ async def connect(path: Path, limits: Limits) -> Link:
         raise Unreachable("it accepts no connection") from error
     except OSError as error:
         raise Unreachable((error.strerror or str(error)).lower()) from error
+
+
+class Idle:
+    """Connections to one daemon that have carried a GET to its end and wait for the next one (design 5).
+
+    The one used last is used first. Whatever a waiting one says or does closes it: nobody asked it anything.
+    """
+
+    def __init__(self, *, most: int = 64, seconds: float = 10.0) -> None:
+        """`most`: the clients of a busy repo at once (each costs dockerd 20 KiB); each waits at least `seconds`, at
+        most twice that."""
+        self._most = most
+        self._seconds = seconds
+        self._waiting: dict[Link, float] = {}
+        """With the loop's time at which each began to wait, the oldest first."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def give(self, link: Link) -> None:
+        """Takes over a connection; closes it where enough wait already."""
+        if len(self._waiting) >= self._most:
+            link.close()
+            return
+        loop = asyncio.get_running_loop()
+        self._waiting[link] = loop.time()
+        link.flow_to(lambda data: self._drop(link), None)
+        link.watch(lambda: self._drop(link))
+        if self._timer is None:
+            self._timer = loop.call_later(self._seconds, self._tidy)
+
+    def take(self, is_judged: Callable[[Link], bool]) -> Link | None:
+        """A connection that is still open as far as is known, to the right daemon; None: a fresh one is needed."""
+        while self._waiting:
+            link, _ = self._waiting.popitem()
+            link.watch(None)
+            if is_judged(link):
+                return link
+            link.abort()
+        return None
+
+    def close(self) -> None:
+        """Closes all of them."""
+        for link in tuple(self._waiting):
+            self._drop(link)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _drop(self, link: Link) -> None:
+        self._waiting.pop(link, None)
+        link.watch(None)
+        link.abort()
+
+    def _tidy(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - self._seconds
+        for link in [link for link, since in self._waiting.items() if since <= oldest]:
+            self._drop(link)
+        if self._waiting:
+            self._timer = loop.call_later(self._seconds, self._tidy)
 
 
 async def read_head(link: Link, *, upgradable: bool = False) -> ResponseHead:
@@ -97,7 +161,7 @@ async def get(path: Path, target: str, limits: Limits) -> Answer:
             link.write(messages.request("GET", target, (("accept", "application/json"),), framing.NONE))
             head = await read_head(link)
             body = await read_body(link, heads.response_framing(head, "GET"), limits.fact_max)
-            return Answer(head.status, _decoded(body), link.peer())
+            return Answer(head.status, _decoded(body), link.peer)
     except TimeoutError as error:
         raise Unreachable(f"it did not answer within {limits.fact_timeout:g} s") from error
     except Malformed as error:

@@ -60,19 +60,24 @@ class ResponseHead:
     status: int
     reason: str
     headers: Headers
+    persistent: bool
+    """The daemon will take another request on this connection (RFC 9112 9.3)."""
 
 
-def find_end(data: bytes | bytearray) -> int:
-    """The index behind the head's empty line, 0 when more bytes are needed; raises Malformed as early as it is sure."""
-    end = data.find(b"\r\n\r\n", 0, HEAD_MAX)
+def find_end(data: bytes | bytearray, seen: int = 0, most: int = HEAD_MAX) -> int:
+    """The index behind the head's empty line, 0 when more bytes are needed; raises Malformed as early as it is sure.
+
+    `seen`: so many bytes were looked at before; a head that comes byte by byte is read once, not once a byte.
+    """
+    end = data.find(b"\r\n\r\n", max(seen - 3, 0), most)
     if end >= 0:
         return end + 4
-    if len(data) >= HEAD_MAX:
-        raise Malformed(431, "wire.head-size", f"the request's head is longer than {HEAD_MAX // 1024} KiB")
-    if _BARE_LF.search(data):
+    if len(data) >= most:
+        raise Malformed(431, "wire.head-size", f"the request's head is longer than {most // 1024} KiB")
+    if _BARE_LF.search(data, max(seen - 1, 0)):
         raise Malformed(400, "wire.line-end", "lines of the request's head must end with CRLF")
     first = data.find(b"\r\n")
-    if first >= 0:
+    if first >= max(seen - 1, 0):
         _request_line(bytes(data[:first]))
     return 0
 
@@ -110,7 +115,8 @@ def parse_response(head: bytes) -> ResponseHead:
         headers = _headers(lines[1:], _ANSWER_LINE)
     except Malformed as error:
         raise Malformed(502, "wire.answer", "the daemon's answer has a malformed header") from error
-    return ResponseHead(int(match[1]), (match[2] or b"").decode("latin-1"), headers)
+    persistent = lines[0].startswith(b"HTTP/1.1") and "close" not in _tokens(headers, "connection")
+    return ResponseHead(int(match[1]), (match[2] or b"").decode("latin-1"), headers, persistent)
 
 
 def response_framing(head: ResponseHead, method: str) -> Framing:

@@ -39,7 +39,9 @@ class Unwritable(ValueError):
     """A head that would not be read as it is meant; nothing was written."""
 
 
-def request(method: str, target: str, headers: Headers, body: Framing, *, upgrade: str = "") -> bytes:
+def request(
+    method: str, target: str, headers: Headers, body: Framing, *, upgrade: str = "", keep_alive: bool = False
+) -> bytes:
     """The head of a request to the daemon; raises Unwritable. `upgrade`: the protocol asked for, or empty."""
     if not re.fullmatch(r"[A-Z]{1,16}", method) or not _TARGET.fullmatch(target):
         raise Unwritable("a request line of the gate's own is malformed")
@@ -47,7 +49,7 @@ def request(method: str, target: str, headers: Headers, body: Framing, *, upgrad
     lines += [f"{_canonical(name)}: {_value(value)}" for name, value in headers if name not in _OWN]
     if upgrade:
         lines += ["Connection: Upgrade", f"Upgrade: {_value(upgrade)}"]
-    else:
+    elif not keep_alive:
         lines.append("Connection: close")
     lines += _framing_lines(body, empty=method in ("POST", "PUT"))
     return _head(lines)
@@ -77,7 +79,7 @@ def upgraded(head: ResponseHead, *, asked: bool) -> bytes:
     lines += _passed(head, _PASSED_ON_UPGRADE)
     if asked:
         protocol = next((value for name, value in head.headers if name == "upgrade"), "tcp")
-        lines += ["Connection: Upgrade", f"Upgrade: {_value(protocol)}"]
+        lines += ["Connection: Upgrade", f"Upgrade: {_printable(protocol)}"]
     return _head(lines)
 
 

@@ -28,7 +28,7 @@ async def test_relays_a_request_as_one_of_its_own(bench: Bench) -> None:
     bench.daemon.answers("plain", reply(b"hello"))
     said = await bench.ask(b"GET /plain HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Evil: y\r\n\r\n")
     assert said.endswith(b"\r\n\r\nhello")
-    assert bench.daemon.heads == [b"GET /plain HTTP/1.1\r\nHost: docker\r\nConnection: close\r\n\r\n"]
+    assert bench.daemon.heads == [b"GET /plain HTTP/1.1\r\nHost: docker\r\n\r\n"]
 
 
 async def test_answers_pipelined_requests_in_order(bench: Bench) -> None:

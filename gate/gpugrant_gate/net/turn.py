@@ -1,0 +1,318 @@
+"""One request from its head to its answer: gather (body, facts), decide (the policy, at one moment), apply.
+
+Everything here may wait. Between a decision and the note that it is underway nothing does: a snapshot that comes then
+waits for the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from gpugrant_gate.net import audit
+from gpugrant_gate.net.body import BodyReader
+from gpugrant_gate.net.exchange import Stale, carried
+from gpugrant_gate.net.link import Gone, Link
+from gpugrant_gate.net.prepared import Prepared, prepare
+from gpugrant_gate.net.upstream import Unreachable
+from gpugrant_gate.policy.model import (
+    MAX_ROUNDS,
+    Decision,
+    Fact,
+    Facts,
+    Head,
+    Needs,
+    Refusal,
+    RepoView,
+    Routed,
+)
+from gpugrant_gate.settings import Limits
+from gpugrant_gate.wire import heads, messages
+from gpugrant_gate.wire.exchange import Exchange
+from gpugrant_gate.wire.faults import Malformed, Truncated
+from gpugrant_gate.wire.framing import Kind
+from gpugrant_gate.wire.heads import RequestHead
+
+_HARDWARE_TRIES = 2
+"""A daemon that is replaced between the decision and the connection is judged once more, not for ever."""
+
+
+class Policy(Protocol):
+    """The three steps of a decision; see `policy.model`."""
+
+    def route(self, head: Head, repo: RepoView) -> Routed | Refusal: ...
+    def needs(self, routed: Routed, body: bytes | None, repo: RepoView, facts: Facts) -> Needs | Refusal: ...
+    def judge(self, routed: Routed, body: bytes | None, facts: Facts, repo: RepoView) -> Decision: ...
+
+
+class Host(Protocol):
+    """The repo that a request is for, as it is now."""
+
+    policy: Policy
+    limits: Limits
+
+    @property
+    def name(self) -> str: ...
+
+    def view(self) -> RepoView: ...
+    async def known(self) -> None: ...
+    async def connect(self) -> Link:
+        """A fresh connection to the daemon; raises Unreachable."""
+
+    def idle(self) -> Link | None:
+        """A connection to the judged daemon that has carried a GET to its end."""
+
+    def give_back(self, daemon: Link) -> None:
+        """For `idle` to give out again."""
+
+    def recall(self, head: bytes) -> Prepared | None:
+        """What these bytes came to before, where that still counts."""
+
+    def remember(self, head: bytes, view: RepoView, prepared: Prepared) -> None: ...
+
+    async def facts(self, wanted: tuple[Fact, ...], view: RepoView) -> Facts:
+        """Raises Unreachable."""
+
+    def is_judged(self, daemon: Link) -> bool:
+        """Whether the daemon at the other end is the one that the view was made for."""
+
+    def begin(self, devices: tuple[str, ...]) -> Callable[[], None]:
+        """Notes a request that attaches or starts devices; what comes back ends it."""
+
+
+class Record:
+    """What the audit line of one request says; begun anew for the next one."""
+
+    __slots__ = ("_began", "_client", "_host", "answered", "method", "names", "route")
+
+    def __init__(self, host: Host, client: Link) -> None:
+        self._host = host
+        self._client = client
+        self.begin()
+
+    def begin(self, method: str = "-", route: str = "-") -> None:
+        self.method = method
+        self.route = route
+        self.names: tuple[str, ...] = ()
+        self.answered = False
+        """The daemon's answer has reached the client, at least its head."""
+        self._began = time.perf_counter()
+
+    def admitted(self, status: int) -> None:
+        """`status` is the daemon's; 0: it gave none."""
+        self.answered = True
+        self.say("admitted", status)
+
+    def say(self, verdict: str, status: int, rules: tuple[str, ...] = ()) -> None:
+        peer = self._client.peer
+        audit.decided(
+            repo=self._host.name,
+            uid=peer.uid,
+            pid=peer.pid,
+            method=self.method,
+            route=self.route,
+            verdict=verdict,
+            status=status,
+            rules=rules,
+            names=self.names,
+            milliseconds=(time.perf_counter() - self._began) * 1000,
+        )
+
+
+def _nothing() -> None:
+    return None
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A request whose endpoint is known."""
+
+    head: bytes
+    view: RepoView
+    """Under which it was routed."""
+    request: RequestHead
+    routed: Routed
+    data: bytes | None
+    body: BodyReader
+    alone: bool = True
+    """No fact was wanted: nothing but the head, the body and the view decide."""
+
+
+class Turn:
+    """One request. Each of its ways returns whether the connection can carry another one."""
+
+    def __init__(self, client: Link, host: Host, record: Record) -> None:
+        self._client = client
+        self._host = host
+        self._record = record
+        self._method = "GET"
+        self._keep_alive = False
+        self._body: BodyReader | None = None
+
+    async def run(self, head: bytes) -> bool:
+        """A request by its head, whose body is still on the connection."""
+        return await self._settled(self._whole(head))
+
+    async def afresh(self, prepared: Prepared) -> bool:
+        """A repeatable one that is admitted already, on a fresh connection."""
+        return await self._settled(self._again(prepared))
+
+    async def failed(self, fault: Exception) -> bool:
+        """One that has failed before the client got anything."""
+        return await self._settled(_raise(fault))
+
+    async def _settled(self, work: Awaitable[bool]) -> bool:
+        """What `work` says; whatever went wrong in it is answered."""
+        try:
+            return await work
+        except Malformed as fault:
+            return await self._malformed(fault)
+        except Unreachable as error:
+            message = f"the repo's Docker daemon can't be used: {error} [gate.upstream]"
+            return await self._answer(503, message, "failed", ("gate.upstream",))
+        except Truncated:
+            return False
+        except Gone:
+            if not self._record.answered:
+                self._record.admitted(0)
+            self._client.abort()
+            return False
+
+    async def _whole(self, data: bytes) -> bool:
+        host = self._host
+        request = heads.parse_request(data)
+        self._record.method = self._method = request.method
+        self._keep_alive = request.keep_alive
+        self._body = body = BodyReader(self._client, request, host.limits)
+        await host.known()
+        has_body = request.framing.kind is not Kind.NONE
+        head = Head(request.method, request.target, request.headers, request.version, has_body)
+        view = host.view()
+        routed = host.policy.route(head, view)
+        if isinstance(routed, Refusal):
+            return await self._refuse(routed)
+        self._record.route = routed.route
+        asked = _Asked(data, view, request, routed, await body.read(routed.body), body)
+        while True:
+            sent = await self._judged_and_sent(asked)
+            if isinstance(sent, Refusal):
+                return await self._refuse(sent)
+            exchange, then = sent
+            if exchange.shown or then is None:
+                break
+            asked = replace(asked, routed=then, data=b"")
+            self._record.route = then.route
+        if not exchange.keep and not exchange.uploaded:
+            await self._linger()
+        return exchange.keep
+
+    async def _again(self, prepared: Prepared) -> bool:
+        self._method, self._keep_alive = prepared.call.method, prepared.call.keep_alive
+        return (await self._carry(prepared, await self._host.connect())).keep
+
+    async def _judged_and_sent(self, asked: _Asked) -> Refusal | tuple[Exchange, Routed | None]:
+        host = self._host
+        for _ in range(_HARDWARE_TRIES):
+            decision = await self._judge(asked)
+            if isinstance(decision, Refusal):
+                return decision
+            # no await since the decision: a snapshot that comes now waits for this request
+            end = host.begin(decision.devices)
+            try:
+                prepared = prepare(decision, asked.request, host.limits, body_left=not asked.body.complete)
+                self._record.route, self._record.names = prepared.route, prepared.devices
+                if asked.alone and host.view() is asked.view:
+                    host.remember(asked.head, asked.view, prepared)
+                if prepared.repeatable and (daemon := host.idle()) is not None:
+                    with suppress(Stale):
+                        return await self._carry(prepared, daemon), decision.then
+                daemon = await host.connect()
+                if decision.devices and not host.is_judged(daemon):
+                    daemon.abort()
+                    await host.known()
+                    continue
+                asked.body.go_on()
+                return await self._carry(prepared, daemon, end), decision.then
+            finally:
+                end()
+        raise Unreachable("it was replaced while the request was judged")
+
+    async def _judge(self, asked: _Asked) -> Decision:
+        host = self._host
+        found: dict[Fact, Any] = {}
+        for _ in range(MAX_ROUNDS):
+            view = host.view()
+            needs = host.policy.needs(asked.routed, asked.data, view, found)
+            if isinstance(needs, Refusal):
+                return needs
+            wanted = tuple(fact for fact in needs.facts if fact not in found)
+            if not wanted:
+                break
+            asked.alone = False
+            found |= await host.facts(wanted, view)
+        return host.policy.judge(asked.routed, asked.data, found, host.view())
+
+    async def _carry(self, prepared: Prepared, daemon: Link, end: Callable[[], None] = _nothing) -> Exchange:
+        """The exchange, come to its end; raises what `exchange.Outcome` names as faults."""
+
+        def on_head(status: int) -> None:
+            if status == 101:
+                end()
+            self._record.admitted(status)
+
+        exchange = Exchange(prepared.call)
+        outcome = await carried(
+            self._client, daemon, exchange, prepared.request, on_head=on_head, lasting=bool(prepared.devices)
+        )
+        if outcome.fault is not None:
+            raise outcome.fault
+        if outcome.idle is not None:
+            self._host.give_back(outcome.idle)
+        return exchange
+
+    async def _refuse(self, refusal: Refusal) -> bool:
+        self._record.route = refusal.route or self._record.route
+        self._record.names = refusal.missing
+        rules = tuple(violation.rule for violation in refusal.violations)
+        return await self._answer(refusal.status, refusal.message, "refused", rules)
+
+    async def _malformed(self, fault: Malformed) -> bool:
+        self._keep_alive = False
+        verdict = "failed" if fault.status == 502 else "malformed"
+        return await self._answer(fault.status, str(fault), verdict, (fault.rule,))
+
+    async def _answer(self, status: int, message: str, verdict: str, rules: tuple[str, ...]) -> bool:
+        """The gate's own answer."""
+        self._record.say(verdict, status, rules)
+        keep = self._keep_alive and (self._body is None or self._body.complete)
+        self._client.write(messages.error(status, message, method=self._method, keep_alive=keep))
+        if not keep:
+            await self._linger()
+        return keep
+
+    async def _linger(self) -> None:
+        """Lets a client that still sends read its answer: closed under it, its write would fail first."""
+        client = self._client
+        client.write_eof()
+        client.flow_to(_drop, None)
+        gone = asyncio.Event()
+        client.watch(gone.set)
+        try:
+            async with asyncio.timeout(self._host.limits.linger):
+                await gone.wait()
+        except TimeoutError:
+            client.abort()
+        finally:
+            client.watch(None)
+
+
+def _drop(data: bytes) -> None:
+    return None
+
+
+async def _raise(fault: Exception) -> bool:
+    raise fault
