@@ -49,8 +49,8 @@ PREFIXES = (
     "/v1%2e45",
     "/v99.999",
 )
-PIECES = ("/", "//", "/.", "/..", "%2f", "%2F", "%2e", "%00", "%20", ";", "?", "#", "\\", "%5c", "%", "%u0041", "&", "=",
-          "é", "\t", " ", "+", ":", "@", "*", "~", "%7e", "|", "'", '"', "<", "[", "\x7f", "/json", "/start",
+PIECES = ("/", "//", "/.", "/..", "%2f", "%2F", "%2e", "%00", "%20", ";", "?", "#", "\\", "%5c", "%", "%u0041", "&",
+          "=", "é", "\t", " ", "+", ":", "@", "*", "~", "%7e", "|", "'", '"', "<", "[", "\x7f", "/json", "/start",
           "v1.45")  # fmt: skip
 
 
@@ -111,7 +111,8 @@ LINES = ("POST /containers/create HTTP/1.1", "POST /v1.45/auth HTTP/1.1", "GET /
          "POST /containers/web/attach?stream=1 HTTP/1.1")  # fmt: skip
 HEADERS = ("Content-Type: application/json", "Connection: close", "Connection: keep-alive, Upgrade", "Upgrade: tcp",
            "Accept: */*", "User-Agent: x", "X-Registry-Auth: e30=", "Expect: 100-continue", "Trailer: X-A",
-           "X-Meta-A: \t", "Transfer-Encoding: identity", "Content-Length: 0", "X-Empty:", "Te: trailers", "Host: other",
+           "X-Meta-A: \t", "Transfer-Encoding: identity", "Content-Length: 0", "X-Empty:", "Te: trailers",
+           "Host: other",
            "Content-Type: application/x-tar", "If-None-Match: \"x\"", "Keep-Alive: 5", "X-A: a\t b ")  # fmt: skip
 BODIES = (b"", b"{}", b'{"Image":"ubuntu:24.04"}', b"null", b'{"username":"u"}', b"0\r\n\r\nGET /x HTTP/1.1\r\n\r\n")
 EXTENSIONS = (b"", b"", b"", b";a=b", b";a", b" ;a=\"b\"", b"\t", b" ")  # fmt: skip
