@@ -103,7 +103,7 @@ class NotOpenable(ValueError):
 
 def check(text: str) -> str:
     """The opening itself; raises NotOpenable."""
-    if any(opening.is_meant(text) for opening in OPENINGS):
+    if is_openable(text):
         return text
     rule, _, value = text.partition("=")
     if rule.startswith("hw."):
@@ -114,6 +114,10 @@ def check(text: str) -> str:
         raise NotOpenable(_of_rule(rule, value, text))
     known = [opening.name for opening in OPENINGS]
     raise NotOpenable(f'"{text}" is nothing that can be opened{names.did_you_mean(text, known)}; {LIST}')
+
+
+def is_openable(text: str) -> bool:
+    return any(opening.is_meant(text) for opening in OPENINGS)
 
 
 LIST = "gpugrant gate rules lists what can be"

@@ -20,6 +20,8 @@ from gpugrant_gate.policy.model import (
     Fact,
     Head,
     ImageFact,
+    InfoFact,
+    NetworkFact,
     PathFact,
     PathInfo,
     Refusal,
@@ -126,6 +128,10 @@ def _note(fact: Fact, found: Any) -> str:
             return f"no daemon is asked: there is no container {name}"
         case VolumeFact(name):
             return f"no daemon is asked: there is no volume {name} yet"
+        case NetworkFact(name):
+            return f"no daemon is asked: there is no network {name}"
+        case InfoFact():
+            return "no daemon is asked for its own settings"
         case ExecFact(id_):
             return f"no daemon is asked: there is no exec {id_}"
         case ImageFact(name):

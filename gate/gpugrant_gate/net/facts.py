@@ -8,7 +8,18 @@ from urllib.parse import quote
 
 from gpugrant_gate.net import paths, upstream
 from gpugrant_gate.net.upstream import Unreachable
-from gpugrant_gate.policy.model import ContainerFact, ExecFact, Fact, Facts, ImageFact, PathFact, RepoView, VolumeFact
+from gpugrant_gate.policy.model import (
+    ContainerFact,
+    ExecFact,
+    Fact,
+    Facts,
+    ImageFact,
+    InfoFact,
+    NetworkFact,
+    PathFact,
+    RepoView,
+    VolumeFact,
+)
 from gpugrant_gate.settings import Limits
 
 
@@ -23,7 +34,10 @@ async def gather(wanted: tuple[Fact, ...], daemon: Path, view: RepoView, limits:
     return found
 
 
-def target(fact: ContainerFact | VolumeFact | ExecFact | ImageFact, api_version: str) -> str:
+Asked = ContainerFact | VolumeFact | NetworkFact | InfoFact | ExecFact | ImageFact
+
+
+def target(fact: Asked, api_version: str) -> str:
     """The request target that answers it."""
     prefix = f"/v{api_version}" if api_version else ""
     match fact:
@@ -31,6 +45,10 @@ def target(fact: ContainerFact | VolumeFact | ExecFact | ImageFact, api_version:
             return f"{prefix}/containers/{quote(name, safe='')}/json"
         case VolumeFact(name):
             return f"{prefix}/volumes/{quote(name, safe='')}"
+        case NetworkFact(name):
+            return f"{prefix}/networks/{quote(name, safe='')}"
+        case InfoFact():
+            return f"{prefix}/info"
         case ExecFact(exec_id):
             return f"{prefix}/exec/{quote(exec_id, safe='')}/json"
         case ImageFact(name):

@@ -15,6 +15,8 @@ from gpugrant_gate.policy import shapes
 from gpugrant_gate.policy.bodies import Reading
 from gpugrant_gate.policy.model import Violation
 
+DIALING = frozenset({"awslogs", "fluentd", "gcplogs", "gelf", "splunk", "syslog"})
+"""Log drivers by which the daemon sends lines elsewhere (moby daemon/logger)."""
 COMPOSE_LABEL = "com.docker.compose.project"
 """Every Compose v2 sets it on what it creates; docker run does not (R46)."""
 
@@ -121,10 +123,20 @@ def from_inspect(inspected: Mapping[str, Any]) -> Container:
     host = shapes.INSPECTED_HOST(_without_own(inspected.get("HostConfig")), "HostConfig", reading)
     config = inspected.get("Config")
     labels = config.get("Labels") if type(config) is dict else None
+    healthcheck = config.get("Healthcheck") if type(config) is dict else None
     resolved = inspected.get("Mounts")
     mounts = tuple(_resolved(entry, f"Mounts[{index}]") for index, entry in enumerate(resolved or ()))
     settings = {"Labels": labels if type(labels) is dict else {}}
-    return _container(host, settings, {}, mounts, tuple(reading.violations), started=True)
+    if healthcheck is not None:
+        settings["Healthcheck"] = shapes.HEALTHCHECK(healthcheck, "Config.Healthcheck", reading)
+    endpoints: dict[str, Any] = {name: {} for name in _networks(inspected.get("NetworkSettings"))}
+    return _container(host, settings, endpoints, mounts, tuple(reading.violations), started=True)
+
+
+def _networks(settings: Any) -> tuple[str, ...]:
+    """The networks that a container is a member of."""
+    networks = settings.get("Networks") if type(settings) is dict else None
+    return tuple(networks) if type(networks) is dict else ()
 
 
 def _container(
@@ -167,7 +179,8 @@ def _filled_in(key: str, value: Any) -> bool:
         case "CgroupnsMode":
             return bool(value == "host")  # the daemon's default under cgroup v1
         case "LogConfig":
-            return True  # the daemon's own log driver, with its options
+            # the daemon's own log driver, with its options, unless it is one that dials out: a rule asks then
+            return not (type(value) is dict and value.get("Type") in DIALING)
         case _:
             return False
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpugrant_crds import names
+from gpugrant_crds import names, openings
 from gpugrant_gate.policy.model import RepoView
 from gpugrant_gate.policy.strictjson import quoted
 
 BUILDKIT = "builds with BuildKit are refused here: build with the classic builder, DOCKER_BUILDKIT=0 docker build …"
+CLASSIC = "build with the classic builder: DOCKER_BUILDKIT=0 docker build …"
 SWARM = "swarm is refused: its services start containers that nobody judged"
 
 NVIDIA_DEFAULT = "nvidia.com/gpu=all"
@@ -24,9 +25,36 @@ _GPU_KINDS = (_NVIDIA, "rediacc.io/amd=", "rediacc.io/dri=", "amd.com/", "intel.
 
 def no_grant(missing: tuple[str, ...], repo: RepoView) -> str:
     """R24: the sentence that names repo, devices, machine and the command that would grant the first of them."""
-    text = f"repo {repo.name} has no grant for {', '.join(missing)} on {repo.machine}; an operator can run: "
-    text += grant_command(missing[0], repo)
+    text = f"repo {repo.name} has no grant for {', '.join(missing)} on {repo.machine}"
+    grantable = [name for name in missing if is_there(name, repo)]
+    if grantable:
+        text += f"; an operator can run: {grant_command(grantable[0], repo)}"
     return text + "".join(_nearest(name, repo) for name in missing)
+
+
+def is_there(name: str, repo: RepoView) -> bool:
+    """Whether the machine has the device, as far as that is known."""
+    return not repo.devices or name in repo.devices
+
+
+def buildkit(repo: RepoView) -> str:
+    """Why builds with BuildKit are refused, and what mends it; empty: they pass."""
+    why = repo.unfit or repo.buildkit
+    return why and f"builds with BuildKit are refused in repo {repo.name}: {why}; or {CLASSIC}"
+
+
+def builder_container(repo: RepoView) -> str:
+    """What to do instead of a BuildKit of one's own in a container, as buildx makes one."""
+    # buildx falls back to its container driver where /grpc is refused, and shows the refusal of this create alone
+    return buildkit(repo) or "a builder of its own is not needed: docker buildx use default builds in the repo's daemon"
+
+
+def to_open(repo: RepoView, *names: str) -> str:
+    """`; …` with how an operator opens these host rules for the repo; empty where none of them can be opened."""
+    can = [name for name in dict.fromkeys(names) if openings.is_openable(name)]
+    return (
+        f"; an operator can open it: open: [{', '.join(can)}] in the file of repo {repo.name} in repos.d" if can else ""
+    )
 
 
 def grant_command(device: str, repo: RepoView) -> str:
@@ -34,7 +62,7 @@ def grant_command(device: str, repo: RepoView) -> str:
 
 
 def _nearest(name: str, repo: RepoView) -> str:
-    if not repo.devices or name in repo.devices:
+    if is_there(name, repo):
         return ""
     return f"; {repo.machine} has no device {quoted(name)}{names.did_you_mean(name, repo.devices)}"
 
@@ -47,6 +75,8 @@ def gpu_form(repo: RepoView, *, compose: bool, wanted: Iterable[str] = ()) -> st
 def _form(device: str, repo: RepoView, *, compose: bool) -> str:
     in_compose = f"devices: [{device}]"
     text = in_compose if compose else f"docker run --device {device}, or in a Compose file {in_compose}"
+    if not is_there(device, repo):
+        return f"{text} (which {repo.machine} does not have)"
     if device not in repo.granted and not repo.unfit and not repo.withheld:
         text += f" (it needs a grant: {grant_command(device, repo)})"
     return text

@@ -120,6 +120,18 @@ class VolumeFact:
 
 
 @dataclass(frozen=True, slots=True)
+class NetworkFact:
+    """`GET /networks/{name}`; the decoded object, or None."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class InfoFact:
+    """`GET /info`; the decoded object, or None."""
+
+
+@dataclass(frozen=True, slots=True)
 class ExecFact:
     """`GET /exec/{id}/json`; the decoded object, or None."""
 
@@ -153,7 +165,7 @@ class PathInfo:
     component between this look and the daemon's."""
 
 
-Fact = ContainerFact | VolumeFact | ExecFact | ImageFact | PathFact
+Fact = ContainerFact | VolumeFact | NetworkFact | InfoFact | ExecFact | ImageFact | PathFact
 Facts = Mapping[Fact, Any]
 
 
@@ -190,6 +202,9 @@ class Admission:
     then: Routed | None = None
     """After a success (2xx or 304) of `outgoing`, whose answer isn't shown, this is judged afresh: a restart is a stop,
     then a start."""
+    build: bool = False
+    """A tunnel to the daemon's BuildKit, in which nothing is seen: it goes to the daemon that was judged and no other,
+    and is closed as soon as it would not be opened any more."""
 
 
 Decision = Admission | Refusal
@@ -217,6 +232,8 @@ class RepoView:
     """Host rules that are open for this repo, as `gpugrant_crds.openings` names them."""
     api_version: str = ""
     """min(the daemon's newest, the gate's newest); upstream requests without a prefix get this one."""
+    buildkit: str = "it is not known what its daemon lets builds reach"
+    """Why builds with BuildKit are refused here, clauses with their mend; empty: they pass."""
 
     def opens(self, rule: str, value: str = "") -> bool:
         """Whether this host rule is open, for this value where it has values."""

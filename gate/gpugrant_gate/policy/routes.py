@@ -15,6 +15,7 @@ from gpugrant_gate.policy import messages, shapes, target
 from gpugrant_gate.policy.model import Body, Exchange, Head, Refusal, RepoView, Routed, Violation
 from gpugrant_gate.policy.strictjson import quoted
 from gpugrant_gate.policy.target import Target, TargetRefused
+from gpugrant_gate.wire import versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,8 @@ ROUTES: tuple[Route, ...] = (
     Route("container.resize", "POST", "/containers/{c}/resize", "h w", body=JUDGED, echoed=True),
     Route("container.rename", "POST", "/containers/{c}/rename", "name", body=JUDGED, echoed=True),
     Route("container.update", "POST", "/containers/{c}/update", body=JUDGED, judged=True),
-    Route("container.attach", "POST", "/containers/{c}/attach", _ATTACH, exchange=HIJACK, body=JUDGED, echoed=True),
+    Route("container.attach", "POST", "/containers/{c}/attach", _ATTACH, exchange=HIJACK, body=JUDGED, echoed=True,
+          judged=True),
     Route("container.remove", "DELETE", "/containers/{c}", "v? link? force?"),
     Route("exec.create", "POST", "/containers/{c}/exec", body=JUDGED, judged=True),
     Route("exec.start", "POST", "/exec/{e}/start", body=JUDGED, exchange=HIJACK, judged=True),
@@ -120,9 +122,12 @@ ROUTES: tuple[Route, ...] = (
     Route("image.remove", "DELETE", "/images/{i}", "force? noprune? platforms*"),
     Route("image.distribution", "GET", "/distribution/{i}/json"),
     Route("image.commit", "POST", "/commit", "container repo tag comment author pause? changes*", JUDGED, judged=True),
-    # builds (classic builder)
+    # builds
     Route("build", "POST", "/build", _BUILD, STREAM, judged=True),
     Route("build.cancel", "POST", "/build/cancel", "id"),
+    # BuildKit: tunnels, h2c behind an upgrade
+    Route("build.grpc", "POST", "/grpc", exchange=HIJACK, judged=True),
+    Route("build.session", "POST", "/session", exchange=HIJACK, judged=True),
     Route("build.prune", "POST", "/build/prune",
           "all? filters keep-storage reserved-space max-used-space min-free-space"),
     # volumes
@@ -142,8 +147,6 @@ ROUTES: tuple[Route, ...] = (
 )  # fmt: skip
 
 REFUSED: tuple[tuple[tuple[str, ...], str, str], ...] = (
-    (("grpc",), "build.buildkit", messages.BUILDKIT),
-    (("session",), "build.buildkit", messages.BUILDKIT),
     (("plugins",), "hw.plugins", "plugins are refused: a managed plugin runs as root on the machine, with its devices"),
     (("swarm",), "hw.swarm", messages.SWARM),
     (("nodes",), "hw.swarm", messages.SWARM),
@@ -163,6 +166,12 @@ _HEADERS = frozenset(
     {"accept", "user-agent", "x-registry-auth", "x-registry-config", "traceparent", "tracestate", "baggage",
      "if-none-match"}
 )  # fmt: skip
+TUNNEL = ("upgrade", "h2c")
+"""What a tunnel's request must ask for: moby daemon/server/router/grpc answers nothing else."""
+_TUNNELS = ("build.grpc", "build.session")
+_OF_SESSION = "x-docker-expose-session-"
+"""What a client's session offers to the builder (moby/buildkit session.Manager); one of them for each method."""
+_REPEATED = frozenset({f"{_OF_SESSION}grpc-method"})
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 """A body of these kinds outvotes the query in the daemon's FormValue."""
 _TAR_TYPES = frozenset(
@@ -173,11 +182,12 @@ _TAR_TYPES = frozenset(
 """text/plain: what the docker CLI sends for cp and import; application_x_tar: docker-java for cp."""
 CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}", re.ASCII)
 """A container's or volume's name or id as dockerd checks it (RestrictedNamePattern)."""
+NETWORK = re.compile(r"[^/]{1,255}")
 _NAMES: dict[str, tuple[re.Pattern[str], str]] = {
     "{c}": (CONTAINER, "container"),
     "{v}": (CONTAINER, "volume"),
     "{e}": (re.compile(r"[0-9a-f]{1,64}", re.ASCII), "exec"),
-    "{n}": (re.compile(r"[^/]{1,255}"), "network"),
+    "{n}": (NETWORK, "network"),
 }
 _FALSE = ("", "0", "no", "false", "none")
 """moby httputils.BoolValue; everything else is true."""
@@ -189,11 +199,19 @@ def route(head: Head, repo: RepoView) -> Routed | Refusal:
         asked = target.parse(head.target)
     except TargetRefused as error:
         return refuse(400, error.rule, str(error))
+    if asked.version and versions.too_new(asked.version, repo.api_version or versions.NEWEST):
+        return refuse(400, "http.version", _too_new(asked.version, repo))
     candidates = [row for row in ROUTES if row.method == head.method and _matches(row.parts, asked.segments)]
     row = next((row for row in candidates if not row.when or any(key == row.when for key, _ in asked.query)), None)
     if row is None:
         return _unknown(head.method, asked, repo)
     return _routed(row, head, asked)
+
+
+def _too_new(version: str, repo: RepoView) -> str:
+    """A daemon's own words (moby daemon/server/middleware/version.go): clients look for them."""
+    most = repo.api_version or versions.NEWEST
+    return f"client version {version} is too new. Maximum supported API version is {most}"
 
 
 def echoed(route_id: str) -> frozenset[str]:
@@ -256,7 +274,7 @@ def _routed(row: Route, head: Head, asked: Target) -> Routed | Refusal:
             return refusal
     known = [(row.keys[key], value) for key, value in asked.query if key in row.keys]
     query = tuple((key.name, _flag(value) if key.flag else value) for key, value in known)
-    headers = tuple((name, value) for name, value in head.headers if _goes_on(name))
+    headers = tuple((name, value) for name, value in head.headers if _goes_on(name, row))
     return Routed(row.id, row.method, asked.version, asked.segments, query, headers, row.body, row.exchange)
 
 
@@ -293,8 +311,8 @@ def _is_field(row: Route, name: str) -> bool:
 
 
 def _bad_headers(row: Route, head: Head) -> Refusal | None:
-    counted = [name for name, _ in head.headers if _goes_on(name) or name == "content-type"]
-    twice = next((name for name in counted if counted.count(name) > 1), None)
+    counted = [name for name, _ in head.headers if _goes_on(name, row) or name == "content-type"]
+    twice = next((name for name in counted if counted.count(name) > 1 and name not in _REPEATED), None)
     if twice is not None:
         return refuse(400, "http.header", f"the header {quoted(twice)} is there twice", row.id)
     if not head.has_body:
@@ -313,7 +331,9 @@ def _bad_headers(row: Route, head: Head) -> Refusal | None:
     return None
 
 
-def _goes_on(name: str) -> bool:
+def _goes_on(name: str, row: Route) -> bool:
+    if row.id in _TUNNELS and (name == "upgrade" or name.startswith(_OF_SESSION)):
+        return True
     return name in _HEADERS or name.startswith("x-meta-")
 
 

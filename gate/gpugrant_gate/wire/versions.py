@@ -9,6 +9,10 @@ from typing import Any
 NEWEST = "1.51"
 """Docker 28.5's; a field that a newer API adds is unknown to the policy."""
 
+EVERYWHERE = "1.44"
+"""Docker 25's, and the oldest that Docker 29.0 takes: spoken while a daemon's own is not known, for without a prefix it
+would take its newest."""
+
 _VERSION = re.compile(r"([0-9]{1,2})\.([0-9]{1,3})", re.ASCII)
 
 
@@ -24,6 +28,18 @@ def at_most(text: str, limit: str = NEWEST) -> str:
     if version is None or most is None or version > most:
         return limit
     return text
+
+
+def own(said: dict[str, Any]) -> str:
+    """The newest API version that a daemon's `/version` names; the gate's newest where it names none."""
+    text = said.get("ApiVersion")
+    return text if isinstance(text, str) and parse(text) is not None else NEWEST
+
+
+def too_new(asked: str, most: str) -> bool:
+    """Whether a client asks for more than `most`; what is no version is."""
+    version, limit = parse(asked), parse(most)
+    return version is None or limit is None or version > limit
 
 
 def clamp_version_body(body: bytes) -> bytes:

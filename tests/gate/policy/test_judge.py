@@ -20,10 +20,11 @@ def test_a_request_without_a_version_gets_the_one_that_both_know() -> None:
     assert decision.outgoing.target == "/v1.45/containers/json?all=1"
 
 
-def test_a_version_that_nobody_knows_goes_to_the_daemon_for_its_own_answer() -> None:
+def test_a_version_that_is_too_new_gets_the_daemons_own_answer() -> None:
     decision = ask("GET", "/v1.99/info", VIEW)
-    assert isinstance(decision, Admission)
-    assert decision.outgoing.target == "/v1.99/info"
+    assert isinstance(decision, Refusal)
+    assert decision.status == 400
+    assert "client version 1.99 is too new. Maximum supported API version is 1.45" in decision.message
 
 
 def test_names_are_encoded_anew() -> None:
