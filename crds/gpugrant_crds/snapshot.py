@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
 from gpugrant_crds import timestamps
@@ -19,6 +19,7 @@ from gpugrant_crds.names import DEVICE_NAME, REPO_ID, REPO_NAME
 from gpugrant_crds.reasons import Reason
 
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+Moment = Annotated[datetime, AfterValidator(timestamps.in_utc)]
 
 
 class Wire(BaseModel):
@@ -48,7 +49,7 @@ class SnapshotGrant(Wire):
     repo: Annotated[str, StringConstraints(pattern=rf"^{REPO_NAME}$")]
     repo_id: Annotated[str, StringConstraints(pattern=rf"^{REPO_ID}$")]
     device: Annotated[str, StringConstraints(pattern=rf"^{DEVICE_NAME}$")]
-    expires_at: datetime | None = None
+    expires_at: Moment | None = None
     grant: GrantRef
 
     def in_force(self, now: datetime) -> bool:
@@ -69,7 +70,7 @@ class Snapshot(Wire):
     machine: str = Field(min_length=1)
     machine_uid: str = Field(min_length=1)
     epoch: int = Field(ge=0)
-    issued_at: datetime
+    issued_at: Moment
     grants: tuple[SnapshotGrant, ...]
     digest: Digest
 
@@ -214,6 +215,17 @@ class SnapshotAnswer(Lenient):
     pending: tuple[Pending, ...] = ()
 
 
+class WorkerStatus(Lenient):
+    """One process of the gate, and how often it had to be replaced since the gate started."""
+
+    number: int
+    pid: int = 0
+    """0: it is being started."""
+    repos: tuple[str, ...] = ()
+    died: int = 0
+    hung: int = 0
+
+
 class GateStatus(Lenient):
     """`GET /v1/status`. `epoch` -1 and empty uids: no snapshot is held, all hardware is refused."""
 
@@ -229,6 +241,7 @@ class GateStatus(Lenient):
     in_use: tuple[InUse, ...] | None = None
     """Only with `?inUse=1`; None: not asked."""
     inventory_hash: str = ""
+    workers: tuple[WorkerStatus, ...] = ()
     problems: tuple[str, ...] = ()
     """Sentences: broken files in repos.d, an unreadable snapshot."""
 

@@ -135,6 +135,19 @@ def test_fence(current: Snapshot | None, retired: tuple[str, ...], incoming: Sna
     assert snapshot.fence(current, retired, incoming) == reason
 
 
+@pytest.mark.parametrize(
+    "moment", ["2026-03-01T13:00:00", "2026-03-01", "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"]
+)
+@pytest.mark.parametrize("field", ["issuedAt", "expiresAt"])
+def test_refuses_a_time_that_is_no_moment(field: str, moment: str) -> None:
+    """Without a zone, or beyond the calendar in UTC: nothing could be compared with it."""
+    sent = build(line(expiresAt="2026-03-01T13:00:00Z")).to_json()
+    holder = sent if field in sent else sent["grants"][0]
+    holder[field] = moment
+    with pytest.raises(ValidationError):
+        Snapshot.model_validate(sent)
+
+
 def test_grant_refs_are_exact() -> None:
     """A grant is named by namespace, name and uid."""
     assert line().grant == GrantRef(namespace="n", name="g", uid="u1")
