@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from gpugrant_operator.node import setup
 from gpugrant_operator.node.gather import Limits
@@ -83,8 +85,11 @@ class Machine:
         dry_run: bool = False,
         default: setup.Install = "auto",
         now: datetime = NOW,
+        progress: Callable[[str], None] = lambda _line: None,
+        **more: Any,
     ) -> setup.Outcome:
-        return setup.run(self.options(install, dry_run=dry_run, default=default), lambda: now, lambda _line: None)
+        options = replace(self.options(install, dry_run=dry_run, default=default), **more)
+        return setup.run(options, lambda: now, progress)
 
     def cdi(self, name: str) -> Path:
         return self.root / "etc/cdi" / name

@@ -6,6 +6,7 @@ installation or a generation failed, or the inventory could not be written; 2: w
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from datetime import UTC, datetime
@@ -16,8 +17,13 @@ from typing import Literal
 import click
 
 from gpugrant_crds.inventory import Problem
-from gpugrant_operator.node import setup
+from gpugrant_operator.cli import progress
+from gpugrant_operator.node import setup, units
+from gpugrant_operator.node.run import DAEMON_UNITS
 from gpugrant_operator.node.state import Install
+
+_PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy")
+"""What package managers ask the environment for."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -54,20 +60,45 @@ def cli() -> None:
     default=Path("/"),
     help="Where the machine is read from (sys, proc, dev, usr), such as a recorded tree. Default: /.",
 )
+@click.option(
+    "--daemon-units",
+    "daemon_units",
+    multiple=True,
+    metavar="PATTERN",
+    help="Units of the repos' daemons, such as docker@*.service: they are shown the socket of nvidia-persistenced. May "
+    f"be repeated; kept by later runs. Without it: what was given last, else {', '.join(DAEMON_UNITS)}.",
+)
+@click.option("--offline", is_flag=True, help="Install nothing; a missing toolkit is a failure.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json: the inventory.")
-@click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 def setup_command(
     install: Install | None,
     default: Install,
     root: Path,
     hardware: Path,
+    daemon_units: tuple[str, ...],
+    offline: bool,
     output: Literal["text", "json"],
     dry_run: bool,
 ) -> None:
     """Detects the GPUs, makes the CDI specs and records the inventory. Configures no container runtime."""
-    options = setup.Options(root.absolute(), hardware.resolve(), install, dry_run, default)
+    for pattern in daemon_units:
+        if units.drop_in_folder(pattern) is None:
+            raise click.BadParameter(f'"{pattern}" is no unit, template or prefix: docker@*.service, docker-*.service')
+    options = setup.Options(
+        root.absolute(),
+        hardware.resolve(),
+        install,
+        dry_run,
+        default,
+        offline=offline,
+        daemon_units=daemon_units,
+        command=(sys.executable, "-m", "gpugrant_operator.cli.renet", "setup"),
+        environ={name: value for name, value in os.environ.items() if name.lower() in _PROXIES},
+    )
     try:
-        outcome = setup.run(options, lambda: datetime.now(UTC), _progress)
+        with progress.following(sys.stderr) as say:
+            outcome = setup.run(options, lambda: datetime.now(UTC), say)
     except setup.Busy as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
@@ -79,15 +110,12 @@ def setup_command(
     sys.exit(outcome.exit_code)
 
 
-def _progress(line: str) -> None:
-    click.echo(line, err=True)
-
-
 def _text(outcome: setup.Outcome, *, dry_run: bool) -> str:
     found = outcome.inventory
     names = ", ".join(gpu.name for gpu in found.gpus) or "none"
     lines = [f"{found.hostname} ({found.platform}): {_count(len(found.gpus), 'GPU')}: {names}"]
     lines.append(f"devices: {', '.join(found.device_names) or 'none'}")
+    lines += [f"{'would run' if dry_run else 'ran'}: {clause}" for clause in outcome.actions]
     lines += [f"{'would write' if dry_run else 'written'}: {path}" for path in outcome.written]
     lines += [f"problem: {problem.reason}: {problem.message}" for problem in _untold(outcome)]
     return "\n".join(lines)

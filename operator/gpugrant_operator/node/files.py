@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import stat
 from pathlib import Path
 
 TEMPORARY = ".rediacc-"
@@ -16,7 +17,7 @@ TEMPORARY = ".rediacc-"
 
 def write(path: Path, data: bytes, mode: int = 0o644) -> bool:
     """Puts `data` there; False when it is there already. Raises OSError and then leaves what was there."""
-    if _current(path) == data:
+    if _holds(path, data, mode):
         return False
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     temporary = path.parent / f"{TEMPORARY}{secrets.token_hex(6)}.tmp"
@@ -61,8 +62,10 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _current(path: Path) -> bytes | None:
+def _holds(path: Path, data: bytes, mode: int) -> bool:
+    """The file itself, not one that a link leads to, and with these rights."""
     try:
-        return path.read_bytes()
+        info = path.lstat()
+        return stat.S_ISREG(info.st_mode) and stat.S_IMODE(info.st_mode) == mode and path.read_bytes() == data
     except OSError:
-        return None
+        return False

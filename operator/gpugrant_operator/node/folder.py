@@ -23,10 +23,11 @@ def read(folder: Path) -> dict[str, bytes | str]:
     except FileNotFoundError:
         return {}
     files = [entry for entry in entries if entry.is_symlink() or not entry.is_dir()]
-    return {entry.name: _read(entry) for entry in sorted(files)}
+    return {entry.name: read_file(entry) for entry in sorted(files)}
 
 
-def _read(path: Path) -> bytes | str:
+def read_file(path: Path) -> bytes | str:
+    """Its bytes, or one clause why they can't be had; never waits, whatever lies there."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

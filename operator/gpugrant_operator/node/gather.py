@@ -30,6 +30,10 @@ class Limits:
 
     smi: float = 20.0
     toolkit: float = 60.0
+    install: float = 900.0
+    """Of one call of a package manager: minutes over a slow line."""
+    systemctl: float = 120.0
+    """A restart of the refresh unit waits for nvidia-ctk."""
     lock: float = 150.0
     """A second setup waits for the first: longer than a run whose programs all time out."""
 

@@ -9,44 +9,46 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from gpugrant_crds import cdi, inventory, timestamps
 from gpugrant_crds.inventory import Inventory
 from gpugrant_crds.layout import Layout
-from gpugrant_operator.node import cards, files, folder, gather, nodes, nvidia_spec, programs, specs, state
+from gpugrant_operator.node import (
+    cards,
+    daemons,
+    files,
+    folder,
+    gather,
+    generation,
+    nodes,
+    nvidia_spec,
+    persistenced,
+    programs,
+    refresh,
+    specs,
+    toolkit,
+)
 from gpugrant_operator.node.cards import Cards
 from gpugrant_operator.node.gather import Limits, Progress
 from gpugrant_operator.node.nvidia_spec import Action
 from gpugrant_operator.node.observed import Observed
+from gpugrant_operator.node.run import Options, Run, why
 from gpugrant_operator.node.state import Install
-from gpugrant_operator.node.tree import Tree
 from gpugrant_operator.node.vendors import nvidia
+
+__all__ = ["Busy", "Install", "Limits", "Options", "Outcome", "run"]
 
 _WRITTEN = {specs.NVIDIA_FILE: "nvidia-ctk", specs.DRI_FILE: "renet", specs.AMD_FILE: "renet"}
 
 
 class Busy(RuntimeError):
     """Another setup of the same root does not end; the message is a sentence for a person."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """`install`: given by hand, and kept by later runs; None: what was given last, else `default` (R13)."""
-
-    root: Path = Path("/")
-    hardware: Path = Path("/")
-    install: Install | None = None
-    dry_run: bool = False
-    default: Install = "auto"
-    """What the machine's object asks for: it counts until somebody gives a value by hand."""
-    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class Outcome:
     failures: tuple[str, ...]
     written: tuple[str, ...]
     """Paths that were (in a dry run: would be) written or removed."""
+    actions: tuple[str, ...] = ()
+    """What was (would be) done besides, as clauses."""
 
     @property
     def exit_code(self) -> int:
@@ -66,10 +70,10 @@ class Outcome:
 def run(options: Options, now: Callable[[], datetime], progress: Progress) -> Outcome:
     """One whole setup. Raises Busy, and OSError when the inventory itself can't be written."""
     if options.dry_run:
-        return _Run(options, now, progress).all()
+        return _all(Run(options, now, progress))
     layout = Layout(options.root)
     with _locked(layout.lock("setup"), options.limits.lock, now):
-        return _Run(options, now, progress).all()
+        return _all(Run(options, now, progress))
 
 
 @contextmanager
@@ -95,310 +99,202 @@ def _try_lock(handle: int) -> bool:
     return True
 
 
-@dataclass
-class _Run:
-    """The steps of one setup, in their order, and what they found."""
+def _all(run: Run) -> Outcome:
+    """The steps in their order: nodes before the specs that name them, and away only after."""
+    _sweep(run)
+    seen = gather.gather(run.tree, run.env, run.options.limits, run.progress)
+    found = cards.join(seen)
+    run.problems.extend(found.problems)
+    if _folder_ready(run):
+        _make_nodes(run, seen)
+        _our_specs(run, seen, found)
+        _nvidia(run, seen, found)
+        _remove_nodes(run)
+    result = _inventory(run, seen, found)
+    _record(run, result)
+    return Outcome(result, tuple(run.failures), tuple(run.written), tuple(run.actions))
 
-    options: Options
-    now: Callable[[], datetime]
-    progress: Progress
-    problems: list[tuple[str, str]] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    written: list[str] = field(default_factory=list)
-    overlay: dict[str, bytes | None] = field(default_factory=dict)
-    """What a dry run would put into the CDI folder; None: it would remove the file."""
-    planned: frozenset[str] = frozenset()
-    """Stand-in nodes below dev/ that are there or, in a dry run, would be."""
 
-    def __post_init__(self) -> None:
-        self.layout = Layout(self.options.root)
-        self.tree = Tree(self.options.hardware)
-        self.state, damage = state.load(self.layout.setup)
-        if damage:
-            self.problems.append(("ProbeFailed", damage))
-        if self.options.install is not None:
-            self.state = self.state.model_copy(update={"install_nvidia_toolkit": self.options.install})
+def _sweep(run: Run) -> None:
+    """What a killed run left half-written goes: in our own folders and wherever a file of ours lies."""
+    if run.options.dry_run:
+        return
+    places = {run.layout.cdi, run.layout.etc, run.layout.state}
+    places |= {(run.root / name).parent for name in run.state.files}
+    for place in sorted(places):
+        files.sweep(place)
 
-    @property
-    def _install(self) -> Install:
-        return self.state.install_nvidia_toolkit or self.options.default
 
-    def all(self) -> Outcome:
-        seen = gather.gather(self.tree, self._env(), self.options.limits, self.progress)
-        found = cards.join(seen)
-        self.problems.extend(found.problems)
-        if self._folder_ready():
-            self._stand_in_nodes(seen)
-            self._our_specs(seen, found)
-            self._nvidia_spec(seen, found)
-        result = self._inventory(seen, found)
-        self._record(result)
-        return Outcome(result, tuple(self.failures), tuple(self.written))
-
-    # --- steps --------------------------------------------------------------------------------------------------
-
-    def _folder_ready(self) -> bool:
-        """The CDI folder is a real folder: watchers do not follow a link, and bind mounts need the thing itself."""
-        path = self.layout.cdi
-        if path.is_symlink():
-            self._fail("SpecInvalid", f"{path} is a link: make it a real folder, since daemons do not watch through it")
-            return False
-        if self.options.dry_run:
-            return True
-        try:
-            path.mkdir(mode=0o755, parents=True, exist_ok=True)
-            files.sweep(path)
-        except OSError as error:
-            self._fail("GenerationFailed", f"{path} can't be used: {_why(error)}")
-            return False
+def _folder_ready(run: Run) -> bool:
+    """The CDI folder is a real folder: watchers do not follow a link, and bind mounts need the thing itself."""
+    path = run.layout.cdi
+    if path.is_symlink():
+        run.fail("SpecInvalid", f"{path} is a link: make it a real folder, since daemons do not watch through it")
+        return False
+    if run.options.dry_run:
         return True
+    try:
+        path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    except OSError as error:
+        run.fail("GenerationFailed", f"{path} can't be used: {why(error)}")
+        return False
+    return True
 
-    def _stand_in_nodes(self, seen: Observed) -> None:
-        """For a recorded tree: real nodes below the root, with the recorded numbers."""
-        if self.tree.is_live:
-            return
-        wanted, unknown = nodes.plan(seen.device_nodes, nodes.read_numbers(self.tree, seen.device_nodes))
-        self.problems.extend(("NoDeviceNode", clause) for clause in unknown)
-        if self.options.dry_run:
-            self.planned = frozenset(node.path for node in wanted)
-            return
-        if wanted:
-            self.progress(f"making {len(wanted)} stand-in device nodes below {self._dev}")
-        self.planned, failed = nodes.make(self._dev, wanted)
-        for clause in failed:
-            self._fail("NoDeviceNode", clause)
-        nodes.remove(self._dev, sorted(set(self.state.nodes) - self.planned))
-        self.state = self.state.model_copy(update={"nodes": tuple(sorted(self.planned))})
-        self._save_state()
 
-    def _our_specs(self, seen: Observed, found: Cards) -> None:
-        there = self.planned if not self.tree.is_live else seen.device_nodes
-        renders = [path.removeprefix("dri/") for path in there if path.startswith("dri/renderD")]
-        complete = [card for card in found.amd_devices if {"kfd", f"dri/{card.render_node}"} <= there]
-        for name, spec in (
-            (specs.DRI_FILE, specs.dri(renders, self._locate)),
-            (specs.AMD_FILE, specs.amd(complete, self._locate)),
-        ):
-            self._put(name, None if spec is None else cdi.dump(spec).encode())
+# --- stand-in nodes -------------------------------------------------------------------------------------------------
 
-    def _nvidia_spec(self, seen: Observed, found: Cards) -> None:
-        install = self._install
-        program = self.tree.program("nvidia-ctk")
-        current = self._current(specs.NVIDIA_FILE)
-        match nvidia_spec.action(
-            install,
-            present=found.nvidia_present,
-            seen=found.nvidia_seen,
-            toolkit=program is not None,
-            ours=current is not None and self.state.owns(f"etc/cdi/{specs.NVIDIA_FILE}", current),
-        ):
-            case Action.GENERATE if program is not None:
-                self.progress("generating nvidia.yaml")
-                self._generate(seen, found, program)
-            case Action.INSTALL:
-                self._fail(
-                    "ToolkitMissing",
-                    "the NVIDIA Container Toolkit is not installed: install the package "
-                    "nvidia-container-toolkit-base, then run renet setup again",
-                )
-            case Action.REMOVE:
-                self._put(specs.NVIDIA_FILE, None)
-            case _:
-                if install == "false" and current is not None:
-                    self.progress(
-                        f"{self.layout.cdi / specs.NVIDIA_FILE} stays as it is (--install-nvidia-toolkit false)"
-                    )
 
-    def _generate(self, seen: Observed, found: Cards, program: Path) -> None:
-        if seen.platform == "wsl":
-            self._generate_wsl(found, program)
-            return
-        env = {**self._env(), **nvidia_spec.ENVIRONMENT}
-        ended = programs.run(program, nvidia_spec.GENERATE_NATIVE, timeout=self.options.limits.toolkit, env=env)
-        fault = self._fault(ended, ended.stdout.encode(), found)
-        if fault is None:
-            self._put(specs.NVIDIA_FILE, ended.stdout.encode())
-        else:
-            self._generation_failed(fault)
+def _make_nodes(run: Run, seen: Observed) -> None:
+    """For a recorded tree: real nodes below the root, with the recorded numbers."""
+    if run.tree.is_live:
+        return
+    wanted, unknown = nodes.plan(seen.device_nodes, nodes.read_numbers(run.tree, seen.device_nodes))
+    run.problems.extend(("NoDeviceNode", clause) for clause in unknown)
+    if run.options.dry_run:
+        run.planned = frozenset(node.path for node in wanted)
+        return
+    if wanted:
+        run.progress(f"making {len(wanted)} stand-in device nodes below {run.dev}")
+    # recorded first, with those of before: what a killed run has made is known to the next
+    named = sorted({node.path for node in wanted} | set(run.state.nodes))
+    run.state = run.state.model_copy(update={"nodes": tuple(named)})
+    run.save()
+    run.planned, failed = nodes.make(run.dev, wanted)
+    for clause in failed:
+        run.fail("NoDeviceNode", clause)
 
-    def _generate_wsl(self, found: Cards, program: Path) -> None:
-        """R39's call to the letter: it writes the file itself, so the old one is kept aside and put back."""
-        target = self.layout.cdi / specs.NVIDIA_FILE
-        args = ("cdi", "generate", "--mode=wsl", f"--output={target}")
-        if self.options.dry_run:
-            self.written.append(str(target))
-            return
-        old = self._set_aside()
-        ended = programs.run(program, args, timeout=self.options.limits.toolkit, env=self._env())
-        new = self._current(specs.NVIDIA_FILE) or b""
-        fault = self._fault(ended, new, found)
-        if fault is not None:
-            self._restore(target, old)
-            self._generation_failed(fault)
-            return
-        files.remove(self._aside)
-        target.chmod(0o644)
-        self.state = self.state.wrote(f"etc/cdi/{specs.NVIDIA_FILE}", new)
-        self._save_state()
-        if new != old:
-            self.written.append(str(target))
 
-    @property
-    def _aside(self) -> Path:
-        """Outside the CDI folder: there it would double every name."""
-        return self.layout.state / "nvidia.yaml.kept"
+def _remove_nodes(run: Run) -> None:
+    """Only now, when no spec of ours names them any more."""
+    if run.tree.is_live or run.options.dry_run:
+        return
+    nodes.remove(run.dev, sorted(set(run.state.nodes) - run.planned))
+    run.state = run.state.model_copy(update={"nodes": tuple(sorted(run.planned))})
 
-    def _set_aside(self) -> bytes | None:
-        """The last good spec; one that a killed run had set aside counts before what that run left in place."""
-        old = self._aside.read_bytes() if self._aside.exists() else self._current(specs.NVIDIA_FILE)
-        if old is not None:
-            files.write(self._aside, old)
-        return old
 
-    def _restore(self, target: Path, old: bytes | None) -> None:
-        if old is None:
-            files.remove(target)
-        else:
-            files.write(target, old)
-            files.remove(self._aside)
+# --- specs ----------------------------------------------------------------------------------------------------------
 
-    def _fault(self, ended: programs.Ended, data: bytes, found: Cards) -> str | None:
-        if not ended.ok:
-            return ended.why or f"nvidia-ctk ended with {ended.code}: {ended.last_line}"
-        spec = cdi.read_spec(data, specs.NVIDIA_FILE)
-        clause = nvidia_spec.fault(spec, found.nvidia_minors, self._node_exists)
-        return None if clause is None else f"what nvidia-ctk wrote is not whole: {clause}"
 
-    def _generation_failed(self, fault: str) -> None:
-        kept = self._current(specs.NVIDIA_FILE) is not None
-        then = "the old one stays" if kept else "there is none"
-        self._fail("GenerationFailed", f"nvidia.yaml was not made and {then}: {fault}")
+def _our_specs(run: Run, seen: Observed, found: Cards) -> None:
+    there = run.planned if not run.tree.is_live else seen.device_nodes
+    renders = [path.removeprefix("dri/") for path in there if path.startswith("dri/renderD")]
+    complete = [card for card in found.amd_devices if {"kfd", f"dri/{card.render_node}"} <= there]
+    for name, spec in (
+        (specs.DRI_FILE, specs.dri(renders, run.locate)),
+        (specs.AMD_FILE, specs.amd(complete, run.locate)),
+    ):
+        run.put(f"etc/cdi/{name}", None if spec is None else cdi.dump(spec).encode())
 
-    # --- the result ---------------------------------------------------------------------------------------------
 
-    def _inventory(self, seen: Observed, found: Cards) -> Inventory:
-        previous = self._previous()
-        generators = {name: who for name, who in _WRITTEN.items() if self._is_ours(name)}
-        listed, troubles = folder.describe(self.layout.cdi, self._spec_files(), generators, self._node_exists)
-        self.problems.extend(troubles)
-        time_now = timestamps.write(self.now())
-        return Inventory(
-            generated_at=time_now,
-            boot_id=seen.boot_id,
-            kernel=seen.kernel,
-            hostname=seen.hostname,
-            platform=seen.platform,
-            gpus=found.gpus,
-            render_nodes=found.render_nodes,
-            cdi=listed,
-            nvidia=inventory.Nvidia(module_version=seen.nvidia_module, toolkit_version=self._toolkit_version()),
-            problems=inventory.carry_since(tuple(self.problems), previous, time_now),
+def _nvidia(run: Run, seen: Observed, found: Cards) -> None:
+    """The toolkit, its spec, its refresh; then our own units and the socket, which serve every value of the option."""
+    wsl = seen.platform == "wsl"
+    systemctl = refresh.systemctl(run)
+    pointed = refresh.is_pointed(run)
+    if run.install != "false":
+        generation.read_back(run, found, refreshed=pointed)
+    program = run.tree.program("nvidia-ctk")
+    action = _action(run, found, program, pointed=pointed)
+    if action is Action.INSTALL:
+        program = toolkit.install(run)
+        action = _action(run, found, program or _PLANNED, pointed=pointed)
+    if run.install == "false" and run.read(generation.FILE) is not None:
+        run.progress(f"{run.root / generation.FILE} stays as it is (--install-nvidia-toolkit false)")
+    if run.install != "false" and program is not None and systemctl is not None:
+        refresh.point(run, systemctl, found)
+    if action is Action.GENERATE and program is not None:
+        generation.generate(run, program, found, wsl=wsl)
+    elif action is Action.GENERATE and run.options.dry_run:
+        run.written.append(str(run.root / generation.FILE))
+    elif action is Action.REMOVE:
+        generation.remove(run)
+    persistenced.show(run, systemctl)
+    if systemctl is not None:
+        refresh.set_up_own(run, systemctl, wsl=wsl)
+
+
+_PLANNED = Path("nvidia-ctk")
+"""Stands for a toolkit that was to be installed: what then is decided without asking for it again."""
+
+
+def _action(run: Run, found: Cards, program: Path | None, *, pointed: bool) -> Action:
+    return nvidia_spec.action(
+        run.install,
+        present=found.nvidia_present,
+        seen=found.nvidia_seen,
+        toolkit=program is not None,
+        ours=generation.is_ours(run, refreshed=pointed),
+    )
+
+
+# --- the result -----------------------------------------------------------------------------------------------------
+
+
+def _inventory(run: Run, seen: Observed, found: Cards) -> Inventory:
+    previous = _previous(run)
+    generators = {name: who for name, who in _WRITTEN.items() if run.owns(f"etc/cdi/{name}")}
+    listed, troubles = folder.describe(run.layout.cdi, _spec_files(run), generators, run.node_exists)
+    run.problems.extend(troubles)
+    _confirm(run, listed)
+    time_now = timestamps.write(run.now())
+    return Inventory(
+        generated_at=time_now,
+        boot_id=seen.boot_id,
+        kernel=seen.kernel,
+        hostname=seen.hostname,
+        platform=seen.platform,
+        gpus=found.gpus,
+        render_nodes=found.render_nodes,
+        cdi=listed,
+        nvidia=inventory.Nvidia(module_version=seen.nvidia_module, toolkit_version=_toolkit_version(run)),
+        problems=inventory.carry_since(tuple(run.problems), previous, time_now),
+    )
+
+
+def _confirm(run: Run, listed: inventory.Cdi) -> None:
+    """A daemon that reads the folder must list every usable name."""
+    if run.options.dry_run:
+        return
+    usable = [device.name for device in listed.devices if device.usable]
+    for repo, names in daemons.missing(run.layout, usable):
+        run.problems.append(
+            ("SpecUnseen", f"the daemon of repo {repo} does not list {', '.join(names)}: docker info says why")
         )
 
-    def _record(self, result: Inventory) -> None:
-        if self.options.dry_run:
-            self.written.append(str(self.layout.inventory))
-            return
-        self._save_state()
-        if files.write(self.layout.inventory, result.dump().encode()):
-            self.written.append(str(self.layout.inventory))
 
-    def _previous(self) -> Inventory | None:
-        try:
-            return inventory.parse(self.layout.inventory.read_bytes())
-        except (OSError, inventory.InventoryUnreadable):
-            return None
-
-    def _toolkit_version(self) -> str | None:
-        """With `false` nothing of NVIDIA's is run (R13)."""
-        program = self.tree.program("nvidia-ctk")
-        if program is None or self._install == "false":
-            return None
-        ended = programs.run(program, ("--version",), timeout=self.options.limits.smi, env=self._env())
-        return nvidia.parse_toolkit_version(ended.stdout) if ended.ok else None
-
-    # --- small things -------------------------------------------------------------------------------------------
-
-    def _env(self) -> dict[str, str]:
-        if self.tree.is_live:
-            return {}
-        return {"GPUGRANT_ROOT": str(self.layout.root), "GPUGRANT_HARDWARE": str(self.tree.root)}
-
-    @property
-    def _dev(self) -> Path:
-        return self.layout.root / "dev"
-
-    def _locate(self, path: str) -> str:
-        return path if self.tree.is_live else str(self._dev / path.removeprefix("/dev/"))
-
-    def _node_exists(self, source: str) -> bool:
-        """Whether a device node that a spec names is there, on the machine that is described."""
-        inside = f"{self._dev}/"
-        if not self.tree.is_live and self.options.dry_run and source.startswith(inside):
-            return source.removeprefix(inside) in self.planned
-        if not self.tree.is_live and not source.startswith(inside) and source.startswith("/dev/"):
-            return self.tree.exists(source.removeprefix("/"))
-        try:
-            return stat.S_ISCHR(Path(source).stat().st_mode) or stat.S_ISBLK(Path(source).stat().st_mode)
-        except OSError:
-            return False
-
-    def _put(self, name: str, data: bytes | None) -> None:
-        """Puts a spec of ours in place or takes it away; a failure keeps the old file and is said."""
-        path = self.layout.cdi / name
-        current = self._current(name)
-        if self.options.dry_run:
-            self.overlay[name] = data
-            if current != data:
-                self.written.append(str(path))
-            return
-        key = f"etc/cdi/{name}"
-        try:
-            if data is None:
-                changed = files.remove(path)
-                self.state = self.state.removed(key)
-            else:
-                # recorded first: a run that is killed in between must still know the file as its own
-                self.state = self.state.wrote(key, data)
-                self._save_state()
-                changed = files.write(path, data)
-        except OSError as error:
-            self._fail("GenerationFailed", f"{path} can't be written: {_why(error)}")
-            return
-        if changed:
-            self.written.append(str(path))
-
-    def _current(self, name: str) -> bytes | None:
-        data = folder.read(self.layout.cdi).get(name)
-        return data if isinstance(data, bytes) else None
-
-    def _spec_files(self) -> dict[str, bytes | str]:
-        found = folder.read(self.layout.cdi)
-        for name, data in self.overlay.items():
-            if data is None:
-                found.pop(name, None)
-            else:
-                found[name] = data
-        return dict(sorted(found.items()))
-
-    def _is_ours(self, name: str) -> bool:
-        data = self._spec_files().get(name)
-        planned = self.overlay.get(name)
-        return isinstance(data, bytes) and (planned == data or self.state.owns(f"etc/cdi/{name}", data))
-
-    def _save_state(self) -> None:
-        if self.options.dry_run:
-            return
-        try:
-            state.save(self.layout.setup, self.state)
-        except OSError as error:
-            self._fail("GenerationFailed", f"{self.layout.setup} can't be written: {_why(error)}")
-
-    def _fail(self, reason: str, sentence: str) -> None:
-        if sentence not in self.failures:
-            self.failures.append(sentence)
-            self.problems.append((reason, sentence))
+def _spec_files(run: Run) -> dict[str, bytes | str]:
+    found = folder.read(run.layout.cdi)
+    for path, data in run.overlay.items():
+        place, _, name = path.rpartition("/")
+        if place != "etc/cdi":
+            continue
+        if data is None:
+            found.pop(name, None)
+        else:
+            found[name] = data
+    return dict(sorted(found.items()))
 
 
-def _why(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
+def _record(run: Run, result: Inventory) -> None:
+    if run.options.dry_run:
+        run.written.append(str(run.layout.inventory))
+        return
+    run.save()
+    if files.write(run.layout.inventory, result.dump().encode()):
+        run.written.append(str(run.layout.inventory))
+
+
+def _previous(run: Run) -> Inventory | None:
+    try:
+        return inventory.parse(run.layout.inventory.read_bytes())
+    except (OSError, inventory.InventoryUnreadable):
+        return None
+
+
+def _toolkit_version(run: Run) -> str | None:
+    """With `false` nothing of NVIDIA's is run (R13)."""
+    program = run.tree.program("nvidia-ctk")
+    if program is None or run.install == "false":
+        return None
+    ended = programs.run(program, ("--version",), timeout=run.options.limits.smi, env=run.env)
+    return nvidia.parse_toolkit_version(ended.stdout) if ended.ok else None

@@ -31,9 +31,15 @@ class State(BaseModel):
     files: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     nodes: tuple[str, ...] = ()
     """Stand-in device nodes below the root."""
+    daemon_units: tuple[str, ...] = ()
+    """Patterns of the repo daemons' units that were given by hand; empty: none were."""
 
     def owns(self, name: str, data: bytes) -> bool:
         return digest(data) in self.files.get(name, ())
+
+    def latest(self, name: str) -> str | None:
+        """The hash of what was put there last; None: nothing of ours was."""
+        return next(iter(self.files.get(name, ())), None)
 
     def wrote(self, name: str, data: bytes) -> State:
         kept = (digest(data), *(known for known in self.files.get(name, ()) if known != digest(data)))

@@ -50,8 +50,8 @@ def test_a_failed_step_is_one_sentence_and_exit_1(recorded: Recorded) -> None:
     ended = renet("setup", "--root", str(machine.root), "--hardware", str(machine.tree))
     assert ended.returncode == 1
     assert [line for line in ended.stderr.splitlines() if line.startswith("renet: ")] == [
-        "renet: the NVIDIA Container Toolkit is not installed: install the package nvidia-container-toolkit-base, "
-        "then run renet setup again"
+        "renet: the NVIDIA Container Toolkit is not installed: this machine has none of the package managers apt-get, "
+        "dnf, yum, zypper, pacman: install the package nvidia-container-toolkit-base, then run renet setup again"
     ]
     assert inventory.parse(machine.inventory.read_bytes()).device_names
 

@@ -1,0 +1,119 @@
+"""What the repo daemons themselves say of the specs: the last link of the chain that a device name goes through.
+
+Only daemons that read the folder which setup writes can be asked: a sealed one sees its own repo's devices alone, and
+one before 28.2 lists none. A daemon that does not answer proves nothing and is passed over.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpugrant_crds import cdi
+from gpugrant_crds.layout import Layout
+from gpugrant_crds.repofile import RepoFile
+from gpugrant_operator import repos
+
+ANSWER_WITHIN = 2.0
+"""Seconds for /info; a daemon with a thousand containers needs tens of milliseconds."""
+
+SEEN_WITHIN = 2.0
+"""Seconds until a daemon's watcher has read a folder that has just changed (reference cdi-gpu 1.6)."""
+
+_ANSWER_MAX = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a daemon says of CDI."""
+
+    folders: frozenset[str]
+    names: frozenset[str]
+    lists: bool
+    """It lists its devices at all: Docker does since 28.2."""
+
+
+def known(layout: Layout) -> tuple[RepoFile, ...]:
+    """The repos of repos.d; none where the folder can't be read."""
+    try:
+        return tuple(repos.read(layout).repos.values())
+    except OSError:
+        return ()
+
+
+def missing(
+    layout: Layout, names: Iterable[str], *, within: float = SEEN_WITHIN
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """(repo, names) for each daemon that reads the CDI folder and does not list some of these names after `within`
+    seconds."""
+    wanted = frozenset(names)
+    found = []
+    for repo in known(layout):
+        lacks = () if repo.sealed else _lacks(repo.upstream, str(layout.cdi), wanted, within)
+        if lacks:
+            found.append((repo.name, lacks))
+    return tuple(found)
+
+
+def _lacks(upstream: Path, folder: str, wanted: frozenset[str], within: float) -> tuple[str, ...]:
+    deadline = time.monotonic() + within
+    while True:
+        sight = look(upstream)
+        if sight is None or not sight.lists or folder not in sight.folders:
+            return ()
+        lacks = wanted - sight.names
+        if not lacks or time.monotonic() > deadline:
+            return tuple(sorted(lacks, key=cdi.natural))
+        time.sleep(0.1)
+
+
+def look(upstream: Path) -> Sight | None:
+    """What GET /info says; None: no answer, or none that is one."""
+    try:
+        info = _info(upstream)
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    if not isinstance(info, dict):
+        return None
+    devices = info.get("DiscoveredDevices")
+    listed = [device for device in devices or () if isinstance(device, dict) and device.get("Source") == "cdi"]
+    return Sight(
+        folders=frozenset(str(path) for path in info.get("CDISpecDirs") or ()),
+        names=frozenset(str(device.get("ID")) for device in listed),
+        # a daemon that lists leaves the key out when it sees none: its version decides
+        lists="DiscoveredDevices" in info or _version(info) >= (28, 2),
+    )
+
+
+def _version(info: dict[str, Any]) -> tuple[int, int]:
+    parts = str(info.get("ServerVersion", "")).split(".")
+    return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit() else (0, 0)
+
+
+class _Connection(http.client.HTTPConnection):
+    """Over a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("docker", timeout=ANSWER_WITHIN)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(ANSWER_WITHIN)
+        self.sock.connect(str(self._path))
+
+
+def _info(upstream: Path) -> Any:
+    connection = _Connection(upstream)
+    try:
+        connection.request("GET", "/info")
+        answer = connection.getresponse()
+        return json.loads(answer.read(_ANSWER_MAX)) if answer.status == 200 else None
+    finally:
+        connection.close()

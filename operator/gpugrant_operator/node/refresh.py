@@ -1,0 +1,134 @@
+"""What keeps the specs current between two setups (R42, R43): the toolkit's refresh service, pointed at /etc/cdi, and
+units of our own for boot, driver changes and cards that come and go.
+
+Where systemd does not run, or what is written is not what it reads (another root), the units are left out and a line
+says so. With `--install-nvidia-toolkit false` the refresh service is left alone (R13).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpugrant_crds import cdi
+from gpugrant_crds.cdi import Problem
+from gpugrant_operator.node import folder, generation, nvidia_spec, units
+from gpugrant_operator.node.cards import Cards
+from gpugrant_operator.node.run import Run
+from gpugrant_operator.node.specs import NVIDIA_FILE, NVIDIA_KIND
+
+_EQUAL_UNITS = (f"{units.EQUAL}.service", f"{units.EQUAL}.path")
+_OUR_UNITS = (f"{units.OURS}.service", f"{units.OURS}.path")
+_TOOLKITS_DEFAULT = ("run/cdi", "var/run/cdi")
+"""Where the refresh service writes until it is pointed elsewhere."""
+
+
+def systemctl(run: Run) -> Path | None:
+    """The machine's systemctl where its systemd reads what this run writes; else None, and a line says why."""
+    program = run.tree.program("systemctl")
+    if run.tree.is_live and not run.is_here:
+        run.progress("no units are set up: systemd does not look below --root")
+        return None
+    if program is None or (run.tree.is_live and not run.tree.exists("run/systemd/system")):
+        run.progress("no units are set up: systemd does not run here")
+        return None
+    return program
+
+
+def is_pointed(run: Run) -> bool:
+    """Setup has told a refresh service to write nvidia.yaml."""
+    return any(name in run.state.files for name in (units.REFRESH_ENV, units.path_of(f"{units.EQUAL}.service")))
+
+
+def point(run: Run, program: Path, found: Cards) -> None:
+    """Makes the toolkit's service, or its equal for an older toolkit, write nvidia.yaml; then reads back what it
+    wrote and takes away what it wrote elsewhere before."""
+    output = str(run.root / generation.FILE)
+    flags = nvidia_spec.ENVIRONMENT[units.FLAGS]
+    if _toolkit_has_it(run):
+        changed = _remove_units(run, program, _EQUAL_UNITS)
+        text = _text(run, units.REFRESH_ENV)
+        wanted = units.environment(text, {units.OUTPUT: output, units.FLAGS: flags})
+        changed = run.put(units.REFRESH_ENV, wanted.encode()) or changed
+        changed = run.put(units.REFRESH_DROP_IN, units.refresh_drop_in().encode()) or changed
+        names: tuple[str, ...] = (f"{units.REFRESH}.service", f"{units.REFRESH}.path")
+    else:
+        changed = run.put(units.path_of(_EQUAL_UNITS[0]), units.equal_service(output, flags).encode())
+        watch = units.path_unit("Refresh the NVIDIA CDI specification after a driver change", units.DRIVER_FILES)
+        changed = run.put(units.path_of(_EQUAL_UNITS[1]), watch.encode()) or changed
+        names = _EQUAL_UNITS
+    if changed:
+        _take_up(run, program, names)
+        generation.read_back(run, found, refreshed=True)
+    _remove_default_output(run)
+
+
+def _toolkit_has_it(run: Run) -> bool:
+    return any(run.tree.exists(f"{place}/{units.REFRESH}.service") for place in units.UNIT_FOLDERS)
+
+
+def _take_up(run: Run, program: Path, names: tuple[str, ...]) -> None:
+    """systemd reads the files anew; the service runs once now, so that a service that can't is noticed now."""
+    service, path = names
+    _call(run, program, "daemon-reload")
+    _call(run, program, "enable", service, path)
+    _call(run, program, "restart", service)
+    _call(run, program, "start", path)
+
+
+def _call(run: Run, program: Path, *words: str) -> None:
+    ended = run.act(program, words, timeout=run.options.limits.systemctl)
+    if not ended.ok:
+        clause = ended.why or ended.last_line or f"exit code {ended.code}"
+        run.fail("RefreshFailed", f"systemctl {' '.join(words)} failed: {clause.rstrip('.')}")
+
+
+def _remove_default_output(run: Run) -> None:
+    """The toolkit's spec in its default folder: for podman, containerd and a Docker with default settings it would
+    outrank /etc/cdi. Another's file is no `nvidia.yaml` of that kind and stays."""
+    for place in _TOOLKITS_DEFAULT:
+        relative = f"{place}/{NVIDIA_FILE}"
+        data = folder.read_file(run.root / relative)
+        spec = cdi.read_spec(data, NVIDIA_FILE) if isinstance(data, bytes) else None
+        if spec is not None and not isinstance(spec, Problem) and spec.kind == NVIDIA_KIND:
+            run.put(relative, None)
+
+
+def set_up_own(run: Run, program: Path, *, wsl: bool) -> None:
+    """Our units: at boot before the repo daemons, after a driver change, when a card comes or goes, and when the
+    refresh service has written a spec that is to be read back."""
+    # on WSL nvidia-ctk writes the spec anew in every run: watched, it would start the next one
+    watched = "/usr/lib/wsl/drivers" if wsl else str(run.root / generation.FILE)
+    text = units.path_unit("Refresh the GPU inventory after a driver change", (*units.DRIVER_FILES, watched))
+    elsewhere = () if run.root == Path("/") else ("--root", str(run.root))
+    tree = () if run.tree.is_live else ("--hardware", str(run.tree.root))
+    service = units.our_service((*run.options.command, *elsewhere, *tree))
+    changed = [
+        run.put(units.path_of(_OUR_UNITS[0]), service.encode()),
+        run.put(units.path_of(_OUR_UNITS[1]), text.encode()),
+    ]
+    rules = run.put(units.UDEV_RULES, units.udev_rules("/usr/bin/systemctl").encode())
+    if any(changed):
+        _call(run, program, "daemon-reload")
+        _call(run, program, "enable", *_OUR_UNITS)
+        # not the service: it is this very run
+        _call(run, program, "start", _OUR_UNITS[1])
+    udevadm = run.tree.program("udevadm")
+    if rules and udevadm is not None:
+        run.act(udevadm, ("control", "--reload"), timeout=run.options.limits.systemctl)
+
+
+def _remove_units(run: Run, program: Path, names: tuple[str, ...]) -> bool:
+    """Takes units of ours away; False: there were none."""
+    there = [name for name in names if units.path_of(name) in run.state.files]
+    if not there:
+        return False
+    _call(run, program, "disable", "--now", *there)
+    for name in there:
+        run.put(units.path_of(name), None)
+    return True
+
+
+def _text(run: Run, relative: str) -> str:
+    """The file below the root, else the recorded machine's own."""
+    data = run.read(relative)
+    return data.decode("utf-8", "replace") if data is not None else run.tree.text(relative) or ""
