@@ -76,6 +76,9 @@ def _fuzz(name: str, file: Path | None, seconds: int, library: Path) -> int:
         return 0
     found = re.search(r"written to (\S+)", said)
     again = found[1] if found else file
+    if again is None:
+        print(f"{name}: the fuzzer itself failed, see above", file=sys.stderr)
+        return 1
     print(f"{name}: the law is broken, see above; again with: hack/fuzz {name} {again}")
     return 1
 
