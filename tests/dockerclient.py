@@ -14,6 +14,7 @@ from gpugrant_gate.policy.model import (
     Decision,
     Fact,
     Head,
+    ListenersFact,
     PathFact,
     PathInfo,
     Refusal,
@@ -131,8 +132,8 @@ FOLDER = PathInfo("directory", symlink=False, swappable=False)
 
 
 def nothing(fact: Fact) -> Any:
-    """A machine where every path is a root-owned folder and a daemon that has nothing."""
-    return FOLDER if isinstance(fact, PathFact) else None
+    """A machine where every path is a root-owned folder and nobody listens, and a daemon that has nothing."""
+    return FOLDER if isinstance(fact, PathFact) else () if isinstance(fact, ListenersFact) else None
 
 
 def knows(facts: Mapping[Fact, Any]) -> Callable[[Fact], Any]:

@@ -21,6 +21,7 @@ from gpugrant_gate.policy.model import (
     Head,
     ImageFact,
     InfoFact,
+    ListenersFact,
     NetworkFact,
     PathFact,
     PathInfo,
@@ -115,9 +116,19 @@ def _judged(routed: Routed, body: bytes, repo: RepoView, look: Callable[[str], P
         if not asked:
             break
         for fact in asked:
-            facts[fact] = look(fact.path) if isinstance(fact, PathFact) else None
+            facts[fact] = _found(fact, look)
             notes.append(_note(fact, facts[fact]))
     return judge.judge(routed, body, facts, repo)
+
+
+def _found(fact: Fact, look: Callable[[str], PathInfo]) -> Any:
+    match fact:
+        case PathFact(path):
+            return look(path)
+        case ListenersFact():
+            return ()
+        case _:
+            return None
 
 
 def _note(fact: Fact, found: Any) -> str:
@@ -130,6 +141,8 @@ def _note(fact: Fact, found: Any) -> str:
             return f"no daemon is asked: there is no volume {name} yet"
         case NetworkFact(name):
             return f"no daemon is asked: there is no network {name}"
+        case ListenersFact():
+            return "nobody on the machine's network is taken to hand out devices"
         case InfoFact():
             return "no daemon is asked for its own settings"
         case ExecFact(id_):

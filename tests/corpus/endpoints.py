@@ -238,7 +238,7 @@ VOLUMES = [
 ]
 
 
-def network(id_: str, rule: str = "host.network", **fields: Any) -> Attack:
+def network(id_: str, rule: str = "host.network-driver", **fields: Any) -> Attack:
     return one(f"network.{id_}", post("/networks/create", {"Name": "evil"} | fields), rule)
 
 

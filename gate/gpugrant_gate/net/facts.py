@@ -15,6 +15,7 @@ from gpugrant_gate.policy.model import (
     Facts,
     ImageFact,
     InfoFact,
+    ListenersFact,
     NetworkFact,
     PathFact,
     RepoView,
@@ -29,6 +30,8 @@ async def gather(wanted: tuple[Fact, ...], daemon: Path, view: RepoView, limits:
     for fact in wanted:
         if isinstance(fact, PathFact):
             found[fact] = paths.look(fact.path, view.binds)
+        elif isinstance(fact, ListenersFact):
+            found[fact] = listeners()
         else:
             found[fact] = await _ask(daemon, target(fact, view.api_version), limits)
     return found
@@ -53,6 +56,16 @@ def target(fact: Asked, api_version: str) -> str:
             return f"{prefix}/exec/{quote(exec_id, safe='')}/json"
         case ImageFact(name):
             return f"{prefix}/images/{quote(name, safe='/:@')}/json"
+
+
+_ACCEPTS = "00010000"
+"""__SO_ACCEPTCON in the flags (linux net/unix/af_unix.c unix_seq_show)."""
+
+
+def listeners(table: Path = Path("/proc/net/unix")) -> tuple[str, ...]:
+    """The names of abstract Unix sockets that are listened on; the gate runs in the machine's own network."""
+    lines = (line.split() for line in table.read_text(errors="surrogateescape").splitlines())
+    return tuple(words[7][1:] for words in lines if len(words) > 7 and words[3] == _ACCEPTS and words[7][0] == "@")
 
 
 async def _ask(daemon: Path, question: str, limits: Limits) -> Any:

@@ -169,8 +169,9 @@ def _wanted_of(known: Container, repo: RepoView) -> tuple[Fact, ...]:
         for field in ("NetworkMode", "IpcMode")
         if (name := host_rules.shared_with(known, field)) is not None and CONTAINER.fullmatch(name)
     )
+    listeners = host_rules.listener_facts(repo) if host_rules.may_be_host(known) else ()
     named = host_rules.network_facts(known)
-    return (*shared, *named, *host_rules.log_facts(known), *mounts.wanted(known, repo))
+    return (*shared, *listeners, *named, *host_rules.log_facts(known), *mounts.wanted(known, repo))
 
 
 def _startable(asked: Asked) -> tuple[Container, str] | Refusal:
@@ -260,7 +261,10 @@ def wanted_for_exec_start(asked: Asked) -> tuple[Fact, ...]:
 def _wanted_of_running(asked: Asked, fact: ContainerFact) -> tuple[Fact, ...]:
     """What the hardware rules want to know of a container that runs."""
     known = _inspected(asked.facts.get(fact))
-    return (fact,) if known is None else (fact, *mounts.wanted_volumes(known))
+    if known is None:
+        return (fact,)
+    listeners = host_rules.listener_facts(asked.repo) if host_rules.may_be_host(known) else ()
+    return (fact, *listeners, *mounts.wanted_volumes(known))
 
 
 def _place_of(found: Any) -> ContainerFact | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from gpugrant_gate.policy import hardware, messages
 from gpugrant_gate.policy.container import Container
-from gpugrant_gate.policy.model import ContainerFact, Facts, InfoFact, NetworkFact, RepoView
+from gpugrant_gate.policy.model import ContainerFact, Facts, InfoFact, ListenersFact, NetworkFact, RepoView
 from gpugrant_gate.policy.routes import CONTAINER, NETWORK
 from gpugrant_gate.policy.strictjson import quoted
 
@@ -70,6 +70,54 @@ def host_network(repo: RepoView) -> Iterator[str]:
     if not repo.opens("host.network"):
         opening = messages.to_open(repo, "host.network")
         yield f"the host's network is refused: it reaches what listens on the machine for the machine alone{opening}"
+
+
+def may_be_host(container: Container) -> bool:
+    """Whether the container's network could be the machine's, by any of its names."""
+    mode = container.host.get("NetworkMode", "")
+    named = mode == "host" or mode.startswith("container:") or "host" in container.endpoints
+    return named or bool(network_facts(container))
+
+
+_HANDS_OUT = re.compile(r"/tmp/\.X11-unix/X[0-9]+|/containerd-shim/.*")  # noqa: S108  # a name, not a file
+"""An X server sends render nodes to its clients (DRI3); a containerd before 1.4.3 takes orders (CVE-2020-15257)."""
+
+
+def listener_facts(repo: RepoView) -> tuple[ListenersFact, ...]:
+    return (ListenersFact(),) if repo.opens("host.network") else ()
+
+
+def handed_out(repo: RepoView, facts: Facts) -> Iterator[str]:
+    """Where the machine's network is open: who on it would hand out devices."""
+    if not repo.opens("host.network"):
+        return
+    found = facts.get(ListenersFact())
+    if not isinstance(found, tuple):
+        yield "the host's network is refused: who listens on it could not be looked at"
+        return
+    names = [name for name in found if _HANDS_OUT.fullmatch(name)]
+    if names:
+        yield (
+            f"the host's network is refused: {messages.listed(names)} listens on it, which hands out devices; "
+            "an X server does not with -nolisten local"
+        )
+
+
+def listeners(container: Container, repo: RepoView, facts: Facts) -> Iterator[str]:
+    if _is_host(container, facts):
+        yield from handed_out(repo, facts)
+
+
+def _is_host(container: Container, facts: Facts) -> bool:
+    """Whether the network is the machine's; a fact that is not there is another rule's concern."""
+    if container.host.get("NetworkMode", "") == "host" or "host" in container.endpoints:
+        return True
+    if (lender := shared_with(container, "NetworkMode")) is not None:
+        found = facts.get(ContainerFact(lender))
+        host = found.get("HostConfig") if isinstance(found, dict) else None
+        return isinstance(host, dict) and host.get("NetworkMode") == "host"
+    networks = (facts.get(fact) for fact in network_facts(container))
+    return any(isinstance(found, dict) and found.get("Driver") == "host" for found in networks)
 
 
 def networks(container: Container, repo: RepoView, facts: Facts) -> Iterator[str]:

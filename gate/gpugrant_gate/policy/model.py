@@ -127,6 +127,11 @@ class NetworkFact:
 
 
 @dataclass(frozen=True, slots=True)
+class ListenersFact:
+    """Who listens on abstract Unix sockets of the machine's network: a tuple of their names, without `@`."""
+
+
+@dataclass(frozen=True, slots=True)
 class InfoFact:
     """`GET /info`; the decoded object, or None."""
 
@@ -165,7 +170,7 @@ class PathInfo:
     component between this look and the daemon's."""
 
 
-Fact = ContainerFact | VolumeFact | NetworkFact | InfoFact | ExecFact | ImageFact | PathFact
+Fact = ContainerFact | VolumeFact | NetworkFact | ListenersFact | InfoFact | ExecFact | ImageFact | PathFact
 Facts = Mapping[Fact, Any]
 
 

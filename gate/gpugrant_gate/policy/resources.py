@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gpugrant_gate.policy import host, messages
 from gpugrant_gate.policy.asking import Asked, by_messages, decide, outgoing, passed, refused
-from gpugrant_gate.policy.model import Admission, Decision, NetworkFact, Violation
+from gpugrant_gate.policy.model import Admission, Decision, Fact, NetworkFact, Violation
 from gpugrant_gate.policy.routes import CONTAINER, TUNNEL, refuse
 from gpugrant_gate.policy.strictjson import quoted
 
@@ -53,6 +53,7 @@ def build(asked: Asked) -> Decision:
     network = query.get("networkmode", "")
     if network == "host":
         found.extend(("host.network", text) for text in host.host_network(asked.repo))
+        found.extend(("hw.listeners", text) for text in host.handed_out(asked.repo, asked.facts))
     elif network not in _BUILD_NETWORKS:
         found.append(("host.network", f"the build network {quoted(network)} is refused; default, bridge and none pass"))
     if query.get("isolation", "") not in ("", "default"):
@@ -64,12 +65,19 @@ def build(asked: Asked) -> Decision:
     return decide(asked, by_messages(asked, *dict.fromkeys(found)), None)
 
 
+def wanted_for_build(asked: Asked) -> tuple[Fact, ...]:
+    return host.listener_facts(asked.repo)
+
+
 def tunnel(asked: Asked) -> Decision:
     """`/grpc` and `/session`: nothing of what is said in one is seen, so the daemon must refuse what the gate would."""
     why = messages.buildkit(asked.repo)
     if why:
         rule = "hw.unfit" if asked.repo.unfit else "build.buildkit"
         return refused(asked, (Violation(rule, why),))
+    if found := by_messages(asked, *(("hw.listeners", text) for text in host.handed_out(asked.repo, asked.facts))):
+        # a build in it may be one on the machine's network
+        return refused(asked, found)
     if TUNNEL not in asked.routed.headers:
         message = "this endpoint needs the header Upgrade: h2c"
         return refuse(400, "http.upgrade", message, asked.routed.route)
@@ -114,14 +122,14 @@ def network_create(asked: Asked) -> Decision:
         found.append(("host.network-driver", "the network without a driver is there already: it is called none"))
     found.extend(("host.network-driver", text) for text in host.network_driver(driver, asked.repo))
     if scope not in ("", "local"):
-        found.append(("host.network", f"the network scope {quoted(scope)} is refused"))
+        found.append(("host.network-driver", f"the network scope {quoted(scope)} is refused"))
     known = _NETWORK_OPTIONS | _OPTIONS_OF.get(driver, frozenset())
     unknown = [name for name in body.get("Options", {}) if name not in known]
     if unknown:
-        found.append(("host.network", f"the network option {messages.listed(unknown)} is refused"))
+        found.append(("host.network-driver", f"the network option {messages.listed(unknown)} is refused"))
     ipam = body.get("IPAM", {})
     if ipam.get("Driver", "") not in ("", "default") or ipam.get("Options"):
-        found.append(("host.network", "an address driver other than the default, or options for it, are refused"))
+        found.append(("host.network-driver", "an address driver other than the default, or options for it, are refused"))
     return decide(asked, by_messages(asked, *found), body)
 
 

@@ -57,6 +57,7 @@ RULES: tuple[Rule, ...] = (
     Rule("hw.pid", "other processes' root folders and open devices (R45)", hw.pid),
     Rule("hw.cgroup", "a cgroup of the caller's choice, and with it its device list (R45)", hw.cgroup),
     Rule("hw.tracer", "what the daemon starts beside a process that may trace it (R45)", hw.tracer),
+    Rule("hw.listeners", "the machine's network beside those on it who hand out devices (R45)", look=host.listeners),
     Rule("hw.annotations", "annotations that systemd, CRIU or device plugins obey (R45)", hw.annotated),
     Rule("hw.masks", "the kernel's switches in /proc and /sys", hw.masks),
     Rule("hw.socket", "the way round the gate: the daemon's own socket (R45)", mounts.sockets),
@@ -114,8 +115,9 @@ def hardware(container: Container, repo: RepoView, facts: Facts) -> tuple[Violat
     )
 
 
-PASSABLE = frozenset({"hw.grant", "hw.unfit"})
-"""What a container that passed the gate can break later, when a grant or its daemon's fitness ends."""
+PASSABLE = frozenset({"hw.grant", "hw.unfit", "hw.listeners"})
+"""What a container that passed the gate can break later: when a grant ends, or its daemon is unfit, or an X server
+starts."""
 
 
 def past(container: Container, repo: RepoView, facts: Facts) -> tuple[Violation, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpugrant_gate.policy import rules
+from gpugrant_gate.policy import hardware, host, rules
 
 
 def test_each_rule_is_there_once_and_says_what_it_prevents() -> None:
@@ -20,5 +20,5 @@ def test_hardware_comes_first_so_that_it_is_told_first() -> None:
 
 
 def test_no_capability_is_both_open_and_closed() -> None:
-    free = rules.DEFAULT_CAPABILITIES | rules.HARMLESS_CAPABILITIES
-    assert not free & rules.HARDWARE_CAPABILITIES
+    free = host.DEFAULT_CAPABILITIES | host.HARMLESS_CAPABILITIES
+    assert not free & hardware.CAPABILITIES

@@ -32,6 +32,7 @@ from gpugrant_gate.policy.model import (
     Exchange,
     ExecFact,
     Head,
+    InfoFact,
     PathFact,
     PathInfo,
     Refusal,
@@ -58,9 +59,6 @@ ENGINES = {
         MaskedPaths=[path for path in inspected()["HostConfig"]["MaskedPaths"] if path != "/proc/interrupts"]
     ),
     "under cgroup v2": inspected(CgroupnsMode="private"),
-    "with the daemon's own log driver": inspected(
-        LogConfig={"Type": "syslog", "Config": {"syslog-address": "udp://x"}}
-    ),
     "with lists that are null": inspected(MaskedPaths=None, ReadonlyPaths=None),
     "on a bridge": inspected(NetworkMode="bridge", IpcMode="shareable"),
 }
@@ -410,7 +408,6 @@ def test_refuses_in_an_update(body: dict[str, Any], rule: str) -> None:
     "line",
     [
         "GET /containers/web/logs?stdout=1",
-        "POST /containers/web/attach?stream=1",
         "POST /containers/web/stop?t=1",
         "POST /containers/web/kill",
         "POST /containers/web/pause",
@@ -446,3 +443,42 @@ def test_no_files_by_way_of_a_mount_of_the_machine(method: str) -> None:
     bind = {"Type": "bind", "Source": "/", "Destination": "/x"}
     find = knows({ContainerFact("web"): inspected(mounts=[bind])})
     assert rules_of(ask(method, "/containers/web/archive?path=%2Fx", WITHOUT, find=find)) == ["hw.trees"]
+
+
+# talking to what runs
+
+
+def attach(view: RepoView, found: dict[str, Any]) -> Decision:
+    return ask("POST", "/containers/web/attach?stream=1&stdin=1", view, find=knows({ContainerFact("web"): found}))
+
+
+@pytest.mark.parametrize(
+    "found",
+    [inspected(), inspected(DeviceRequests=cdi(NVIDIA)), inspected(NetworkMode="host")],
+    ids=["plain", "its grant was revoked", "on the host's network"],
+)
+def test_a_console_stays_whatever_was_revoked_or_closed(found: dict[str, Any]) -> None:
+    decision = attach(WITHOUT, found)
+    assert isinstance(decision, Admission)
+    assert decision.outgoing.target == f"/v1.45/containers/{ID}/attach?stream=1&stdin=1"
+
+
+PAST = {
+    "privileged": (inspected(Privileged=True), "hw.privileged"),
+    "host PID": (inspected(PidMode="host"), "hw.pid"),
+    "a raw device": (inspected(Devices=raw("/dev/kfd")), "hw.devices"),
+    "a bind of the machine": (inspected(mounts=[{"Type": "bind", "Source": "/", "Destination": "/x"}]), "hw.trees"),
+}
+
+
+@pytest.mark.parametrize(("found", "rule"), PAST.values(), ids=PAST.keys())
+@pytest.mark.req("R45")
+def test_no_console_of_what_was_made_past_the_gate(found: dict[str, Any], rule: str) -> None:
+    assert rules_of(attach(repo(NVIDIA), found)) == [rule]
+
+
+@pytest.mark.parametrize(("own", "rules"), [("syslog", []), ("json-file", ["host.log"])])
+def test_the_daemons_own_log_driver_is_no_wish(own: str, rules: list[str]) -> None:
+    found = inspected(LogConfig={"Type": "syslog", "Config": {"syslog-address": "udp://x"}})
+    find = knows({ContainerFact("web"): found, InfoFact(): {"LoggingDriver": own}})
+    assert rules_of(ask("POST", "/containers/web/start", repo(), find=find)) == rules
