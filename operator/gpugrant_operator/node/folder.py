@@ -53,6 +53,13 @@ def parse(files: Mapping[str, bytes | str]) -> dict[str, Spec | Problem]:
     }
 
 
+def node_sources(files: Mapping[str, bytes | str]) -> frozenset[str]:
+    """Where all device nodes that these files name lie on the host."""
+    specs = [spec for spec in parse(files).values() if isinstance(spec, Spec)]
+    edits = [edits for spec in specs for edits in (spec.edits, *(device.edits for device in spec.devices))]
+    return frozenset(node.source for made in edits for node in made.device_nodes)
+
+
 def describe(
     folder: Path,
     files: Mapping[str, bytes | str],

@@ -165,11 +165,14 @@ def _make_nodes(run: Run, seen: Observed) -> None:
 
 
 def _remove_nodes(run: Run) -> None:
-    """Only now, when no spec of ours names them any more."""
+    """Only now, and only those that no spec names any more: one that could not be written anew still does."""
     if run.tree.is_live or run.options.dry_run:
         return
-    nodes.remove(run.dev, sorted(set(run.state.nodes) - run.planned))
-    run.state = run.state.model_copy(update={"nodes": tuple(sorted(run.planned))})
+    named = folder.node_sources(folder.read(run.layout.cdi))
+    gone = {name for name in run.state.nodes if name not in run.planned and str(run.dev / name) not in named}
+    nodes.remove(run.dev, sorted(gone))
+    left = tuple(sorted(set(run.state.nodes) - gone))
+    run.state = run.state.model_copy(update={"nodes": left})
 
 
 # --- specs ----------------------------------------------------------------------------------------------------------
