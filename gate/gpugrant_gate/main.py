@@ -24,7 +24,7 @@ from gpugrant_crds.names import InvalidName, check_machine, check_repo, parse_de
 from gpugrant_crds.repofile import RepoProblem
 from gpugrant_crds.snapshot import RepoStatus
 from gpugrant_gate import settings
-from gpugrant_gate.life import lock, repo, sealed
+from gpugrant_gate.life import buildkit, lock, repo, sealed
 from gpugrant_gate.life.clock import Clock
 from gpugrant_gate.life.documents import Broken
 from gpugrant_gate.life.grants import Enforced, Grant
@@ -117,7 +117,7 @@ async def _serve_trial(its: Repo, devices: Sequence[str], machine: str, layout: 
 
     async def specs_changed() -> None:
         specs = sealed.read_specs(layout.cdi)
-        core.apply(Enforced(machine, 0, granted, tuple(cdi.merge(specs).names)))
+        core.apply(Enforced(machine, 0, granted, tuple(cdi.merge(specs).names), buildkit.auto_allowed(specs)))
         folder.rewrite(specs)
 
     granted = tuple(Grant(its.name, its.id, device) for device in devices)

@@ -59,6 +59,7 @@ class Wanted:
     id: str | None = None
     listen: Path | None = None
     sealed: bool = False
+    daemon_config: Path | None = None
     leads_to: Path | None = None
     """Where the upstream ends when links are followed: two spellings are one socket."""
 
@@ -114,9 +115,14 @@ def plan_add(
 
 def _again(file: str, present: RepoFile, wanted: Wanted) -> Same:
     """Only what was said is compared: a repo that is added again without --listen keeps its own."""
-    said = {"id": wanted.id, "upstream": wanted.upstream, "listen": wanted.listen, "sealed": wanted.sealed or None}
-    for key, value in said.items():
-        stored = getattr(present, key)
+    said = (
+        ("id", wanted.id, present.id),
+        ("upstream", wanted.upstream, present.upstream),
+        ("listen", wanted.listen, present.listen),
+        ("sealed", wanted.sealed or None, present.sealed),
+        ("daemonConfig", wanted.daemon_config, present.daemon_config),
+    )
+    for key, value, stored in said:
         if value is not None and value != stored:
             raise Refused(
                 f"repo {present.name} is there already with the {key} {_shown(stored)} ({file}): "
@@ -136,7 +142,14 @@ def _made(wanted: Wanted, layout: Layout, repo_id: str, *, sealed: bool) -> Repo
         names.check_repo(wanted.name)
         if wanted.listen is None:
             checked_socket(layout.repo_socket(wanted.name))
-        return RepoFile(name=wanted.name, id=repo_id, upstream=wanted.upstream, listen=wanted.listen, sealed=sealed)
+        return RepoFile(
+            name=wanted.name,
+            id=repo_id,
+            upstream=wanted.upstream,
+            listen=wanted.listen,
+            sealed=sealed,
+            daemonConfig=wanted.daemon_config,
+        )
     except (names.InvalidName, SocketPathTooLong) as error:
         raise Refused(str(error)) from error
     except ValidationError as error:

@@ -10,9 +10,12 @@ from pathlib import Path
 from gpugrant_crds.layout import Layout
 from gpugrant_crds.reasons import Reason
 from gpugrant_crds.snapshot import Snapshot, SnapshotGrant
+from gpugrant_gate.life import buildkit
+from gpugrant_gate.life.buildkit import Builder, Question
 from gpugrant_gate.life.fitness import Fitness
 from gpugrant_gate.life.repo import Repo
 from gpugrant_gate.policy.model import RepoView
+from gpugrant_gate.wire import versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class Enforced:
     grants: tuple[Grant, ...] = ()
     devices: tuple[str, ...] = ()
     """Every usable name of the machine's CDI folder now, for hints."""
+    auto_allowed: tuple[str, ...] = ()
+    """Its spec files that may give a device to any build."""
 
     def granted(self, repo: str, repo_id: str, now: datetime) -> frozenset[str]:
         """Names in force for the repo of that name and id (R9); none for a repo without an id."""
@@ -51,10 +56,12 @@ class Enforced:
         return min(times, default=None)
 
 
-def of_snapshot(snapshot: Snapshot | None, machine: str, devices: tuple[str, ...]) -> Enforced:
+def of_snapshot(
+    snapshot: Snapshot | None, machine: str, devices: tuple[str, ...], auto_allowed: tuple[str, ...] = ()
+) -> Enforced:
     if snapshot is None:
-        return Enforced(machine, devices=devices)
-    return Enforced(machine, snapshot.epoch, tuple(map(_grant, snapshot.grants)), devices)
+        return Enforced(machine, devices=devices, auto_allowed=auto_allowed)
+    return Enforced(machine, snapshot.epoch, tuple(map(_grant, snapshot.grants)), devices, auto_allowed)
 
 
 def view(
@@ -79,8 +86,15 @@ def view(
         binds=tuple(str(folder) for folder in repo.binds),
         open=repo.open,
         hidden=tuple(sorted({*_hidden(repo, fitness, layout), *hidden})),
-        api_version=fitness.api_version if fitness is not None else "",
+        api_version=(fitness.api_version if fitness is not None else "") or versions.EVERYWHERE,
+        buildkit=_buildkit(repo, enforced, fitness),
     )
+
+
+def _buildkit(repo: Repo, enforced: Enforced, fitness: Fitness | None) -> str:
+    builder = fitness.builder if fitness is not None else Builder()
+    sealed = fitness is not None and fitness.sealed
+    return buildkit.refusal(Question(builder, sealed, enforced.auto_allowed, "host.network" in repo.open))
 
 
 def no_hardware(repo: Repo, fitness: Fitness | None) -> str:

@@ -37,11 +37,16 @@ class Repo:
     binds: tuple[Path, ...] = ()
     open: frozenset[str] = frozenset()
     """Host rules that are open, as `openings` names them."""
+    daemon_config: Path | None = None
+    """The daemon's configuration file as the daemon sees it."""
     problem: str = ""
 
     def has_daemon_of(self, other: Repo) -> bool:
         """Whether what was found out about the other's daemon holds for this repo's too."""
-        return (self.upstream, self.id, self.sealed) == (other.upstream, other.id, other.sealed)
+        return self._daemon() == other._daemon()
+
+    def _daemon(self) -> tuple[object, ...]:
+        return self.upstream, self.id, self.sealed, self.daemon_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,7 @@ def resolve(file: RepoFile, filename: str, layout: Layout) -> Repo | RepoProblem
         mode=DEFAULT_MODE if file.permissions is None else file.permissions,
         sealed=file.sealed,
         binds=file.binds or (),
+        daemon_config=file.daemon_config,
         open=file.opened,
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from gpugrant_crds import cdi
-from gpugrant_gate.life import durable
+from gpugrant_gate.life import buildkit, durable
 
 Specs = Mapping[str, cdi.Spec | cdi.Problem]
 
@@ -45,7 +45,7 @@ def wanted(specs: Specs, granted: Collection[str]) -> dict[str, bytes]:
             continue
         cut = cdi.restrict(spec, [device for device in granted if usable.get(device) == spec.filename])
         if cut is not None:
-            files[name if name.endswith(".yaml") else f"{name}.yaml"] = cdi.dump(cut).encode()
+            files[name if name.endswith(".yaml") else f"{name}.yaml"] = cdi.dump(buildkit.withheld(cut)).encode()
     return files
 
 

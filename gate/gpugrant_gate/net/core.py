@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from gpugrant_crds.layout import Layout
 from gpugrant_crds.snapshot import InUse, RepoStatus
-from gpugrant_gate.life import grants
+from gpugrant_gate.life import buildkit, grants
 from gpugrant_gate.life.grants import Enforced
 from gpugrant_gate.life.repo import Repo
 from gpugrant_gate.net import facts, upstream
@@ -128,10 +128,15 @@ class Core:
         ]
 
     async def settled(self) -> None:
-        """Returns when no request of an older snapshot is underway that the present one would not admit."""
-        while self.outdated():
+        """Returns when no request of an older snapshot is underway that the present one would not admit, and no build
+        that was cut."""
+        while self.outdated() or any(server.is_cutting for server in self.repos.values()):
             self._ended.clear()
             await self._ended.wait()
+
+    def ended(self) -> None:
+        """Something ended that `settled` may wait for."""
+        self._ended.set()
 
     def daemon_pid(self, name: str) -> int:
         """Of the process behind the repo that was judged; 0: it is not known."""
@@ -170,6 +175,9 @@ class RepoServer:
         self._keeper: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._keep())
         self._view: RepoView | None = None
         self._view_ends: datetime | None = None
+        self._tunnels: dict[Link, frozenset[str]] = {}
+        """Open builds, with the devices that were granted when each began."""
+        self._cut: set[Link] = set()
 
     @property
     def name(self) -> str:
@@ -261,7 +269,34 @@ class RepoServer:
         return self._view
 
     def renew(self) -> None:
+        """What the view was made of is another: builds that would not be let in any more end (design 5)."""
         self._view = None
+        for daemon, granted in self._tunnels.items():
+            if daemon not in self._cut and self._ends_build(granted):
+                self._cut.add(daemon)
+                daemon.abort()
+
+    def _ends_build(self, granted: frozenset[str]) -> bool:
+        view, fitness = self.view(), self._daemon.fitness
+        if view.unfit or view.buildkit:
+            return True
+        may_hold = fitness is None or (not fitness.sealed and buildkit.has_devices(fitness.builder))
+        return may_hold and not granted <= view.granted
+
+    @property
+    def is_cutting(self) -> bool:
+        """A build was cut and has not ended yet."""
+        return bool(self._cut)
+
+    def tunnel(self, daemon: Link) -> Callable[[], None]:
+        self._tunnels[daemon] = self.view().granted
+
+        def end() -> None:
+            self._tunnels.pop(daemon, None)
+            self._cut.discard(daemon)
+            self._core.ended()
+
+        return end
 
     async def known(self) -> None:
         daemon = self._daemon
@@ -279,10 +314,14 @@ class RepoServer:
         return link
 
     def is_judged(self, daemon: Link) -> bool:
-        return self._daemon.pid != 0 and self._daemon.pid == daemon.peer.pid
+        return self._daemon.is_judged(daemon.peer.pid)
 
     def idle(self) -> Link | None:
-        return self._idle.take(self.is_judged)
+        return self._idle.take(self._was_judged)
+
+    def _was_judged(self, daemon: Link) -> bool:
+        """A connection that waits ends with its daemon: who listened when it was made is enough to know."""
+        return self._daemon.listener != 0 and self._daemon.listener == daemon.peer.pid
 
     def give_back(self, daemon: Link) -> None:
         self._idle.give(daemon)

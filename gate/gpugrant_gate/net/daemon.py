@@ -1,12 +1,14 @@
 """A repo's daemon as this gate knows it: asked on connect, again when another process answers, and every 10 minutes.
 
-A daemon is known by the process that listens on its socket. When another one answers, nothing that was found out about
-the first counts any more.
+A daemon is known by its process. When another one answers, nothing that was found out about the first counts any more.
+Where systemd listens for the daemon, the kernel names systemd at the other end whichever daemon it is: there the
+process behind it is looked at as well.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,8 @@ from gpugrant_crds.layout import Layout
 from gpugrant_gate.life import fitness
 from gpugrant_gate.life.fitness import Expected, Fitness, Said
 from gpugrant_gate.life.repo import Repo
-from gpugrant_gate.net import upstream
+from gpugrant_gate.net import procfs, upstream
+from gpugrant_gate.net.procfs import Process
 from gpugrant_gate.net.upstream import Answer, Unreachable
 from gpugrant_gate.settings import Limits
 from gpugrant_gate.wire import versions
@@ -46,9 +49,16 @@ class Daemon:
         self._changed = changed
         self._due = 0.0
         self._lock = asyncio.Lock()
-        self.pid = 0
-        """Of the process that the verdict is about; 0 while unknown."""
+        self.listener = 0
+        """The process that the kernel names at the other end of a connection; 0 while unknown."""
+        self._process: Process | None = None
+        """The daemon itself; None while unknown."""
         self.fitness: Fitness | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the process that the verdict is about; 0 while unknown."""
+        return self._process.pid if self._process is not None else self.listener
 
     @property
     def fit(self) -> bool:
@@ -75,47 +85,75 @@ class Daemon:
         async with self._lock:
             if self._due != before:
                 return
-            self._settle(*await self._judged())
+            self._settle(*await self._look())
 
     def answered_by(self, pid: int) -> bool:
         """Whether the process at the other end is the one that was judged; if not, it is unknown from now on."""
-        if pid == self.pid:
+        if self.is_judged(pid):
             return True
         self.forget()
         return False
+
+    def is_judged(self, pid: int) -> bool:
+        """The same, and nothing is changed."""
+        if pid == 0 or pid != self.listener:
+            return False
+        process = self._process
+        return process is None or process.pid == pid or procfs.find(process.pid) == process
 
     def forget(self) -> None:
         """The next request that needs it asks again."""
         self._due = 0.0
         if self.fitness is not None:
-            self.pid = 0
+            self.listener, self._process = 0, None
             self.fitness = None
             self._changed()
 
-    def _settle(self, found: Fitness, pid: int) -> None:
+    def _settle(self, found: Fitness, listener: int, process: Process | None) -> None:
         limits = self._limits
         span = limits.fit_for * (1 - self._jitter() / 10) if found.fit else limits.unfit_for
         self._due = self._monotonic() + span
-        changed = (found, pid) != (self.fitness, self.pid)
-        self.fitness, self.pid = found, pid
+        changed = (found, listener, process) != (self.fitness, self.listener, self._process)
+        self.fitness, self.listener, self._process = found, listener, process
         if changed:
             self._changed()
 
-    async def _judged(self) -> tuple[Fitness, int]:
+    async def _look(self) -> tuple[Fitness, int, Process | None]:
+        """The verdict, the process that listens and the daemon's own."""
         path = self._repo.upstream
         try:
             version = await upstream.get(path, "/version", self._limits)
-            api_version = versions.at_most(str(_object(version).get("ApiVersion")))
-            info = await upstream.get(path, f"/v{api_version}/info", self._limits)
-            if version.peer.pid <= 0:
+            said = _object(version)
+            # asked as its own API has it: an answer that is only read may say more than the gate would pass on
+            info = await upstream.get(path, f"/v{versions.own(said)}/info", self._limits)
+            listener = version.peer.pid
+            if listener <= 0:
                 raise Unreachable("its process can't be seen from here: run the gate in the host's PID namespace")
             if info.peer != version.peer:
                 raise Unreachable("it was replaced while it was asked")
-            sealed = is_sealed(version.peer.pid, self._repo.id, self._layout)
-            said = Said(_object(version), _object(info), sealed)
+            process = procfs.behind(listener, path)
+            found = self._said(said, _object(info), listener, process)
+            if process is not None and procfs.find(process.pid) != process:
+                raise Unreachable("it was replaced while it was looked at")
         except Unreachable as error:
-            return fitness.unreachable(path, str(error)), 0
-        return fitness.judge(said, Expected(self._layout.cdi, self._repo.sealed)), version.peer.pid
+            return fitness.unreachable(path, str(error)), 0, None
+        return fitness.judge(found, Expected(self._layout.cdi, self._repo.sealed)), listener, process
+
+    def _said(self, version: dict[str, Any], info: dict[str, Any], listener: int, process: Process | None) -> Said:
+        repo, layout = self._repo, self._layout
+        if process is None:
+            sealed = is_sealed(listener, repo.id, layout)
+            return Said(version, info, sealed, entitlements="its daemon's own process can't be told from what listens")
+        now, since_boot = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
+        return Said(
+            version,
+            info,
+            is_sealed(process.pid, repo.id, layout),
+            own_specs=procfs.sees_same(process, layout.cdi),
+            config=str(repo.daemon_config or ""),
+            entitlements=procfs.entitlements(process, repo.daemon_config, layout.root, now, since_boot),
+            runc=procfs.runs_runc(process),
+        )
 
 
 def is_sealed(pid: int, repo_id: str, layout: Layout) -> bool:

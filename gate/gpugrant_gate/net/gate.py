@@ -28,7 +28,7 @@ from gpugrant_crds.snapshot import (
     StoredSnapshot,
     fence,
 )
-from gpugrant_gate.life import grants, repo, sealed, stored
+from gpugrant_gate.life import buildkit, grants, repo, sealed, stored
 from gpugrant_gate.life.clock import Clock
 from gpugrant_gate.life.grants import Enforced
 from gpugrant_gate.life.repo import Folder, Repo
@@ -74,6 +74,7 @@ class Gate:
         self._sealed_problem = ""
         self._specs: sealed.Specs = {}
         self._devices = cdi.merge({})
+        self._auto_allowed: tuple[str, ...] = ()
         self._folder = Folder()
         self._served: dict[str, Served] = {}
         self._socket_problems: dict[str, str] = {}
@@ -224,7 +225,7 @@ class Gate:
 
     def _enforced(self) -> Enforced:
         snapshot = self._stored.snapshot if self._stored else None
-        return grants.of_snapshot(snapshot, self._machine, tuple(self._devices.names))
+        return grants.of_snapshot(snapshot, self._machine, tuple(self._devices.names), self._auto_allowed)
 
     def _in_force(self) -> list[GrantInForce]:
         """What a request would get now: nothing where the repo has a problem or its daemon is unfit or not known."""
@@ -256,6 +257,7 @@ class Gate:
     def _read_specs(self) -> None:
         self._specs = sealed.read_specs(self.layout.cdi)
         self._devices = cdi.merge(self._specs)
+        self._auto_allowed = buildkit.auto_allowed(self._specs)
 
     def _read_repos(self) -> None:
         before = self._folder

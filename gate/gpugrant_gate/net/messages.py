@@ -28,6 +28,7 @@ def write_enforced(enforced: Enforced) -> dict[str, Any]:
         "machine": enforced.machine,
         "epoch": enforced.epoch,
         "devices": list(enforced.devices),
+        "autoAllowed": list(enforced.auto_allowed),
         "grants": [
             [grant.repo, grant.repo_id, grant.device, grant.expires_at and grant.expires_at.isoformat()]
             for grant in enforced.grants
@@ -40,7 +41,8 @@ def read_enforced(data: dict[str, Any]) -> Enforced:
         Grant(repo, repo_id, device, datetime.fromisoformat(expires) if expires else None)
         for repo, repo_id, device, expires in data["grants"]
     )
-    return Enforced(data["machine"], data["epoch"], grants, tuple(data["devices"]))
+    devices, auto_allowed = tuple(data["devices"]), tuple(data["autoAllowed"])
+    return Enforced(data["machine"], data["epoch"], grants, devices, auto_allowed)
 
 
 def write_repo(repo: Repo) -> dict[str, Any]:
@@ -49,6 +51,7 @@ def write_repo(repo: Repo) -> dict[str, Any]:
         "listen": str(repo.listen),
         "binds": [str(folder) for folder in repo.binds],
         "open": sorted(repo.open),
+        "daemon_config": None if repo.daemon_config is None else str(repo.daemon_config),
     }
 
 
@@ -60,5 +63,6 @@ def read_repo(data: dict[str, Any]) -> Repo:
             "listen": Path(data["listen"]),
             "binds": tuple(Path(folder) for folder in data["binds"]),
             "open": frozenset(data["open"]),
+            "daemon_config": None if data["daemon_config"] is None else Path(data["daemon_config"]),
         }
     )

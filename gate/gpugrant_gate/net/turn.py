@@ -83,6 +83,9 @@ class Host(Protocol):
     def begin(self, devices: tuple[str, ...]) -> Callable[[], None]:
         """Notes a request that attaches or starts devices; what comes back ends it."""
 
+    def tunnel(self, daemon: Link) -> Callable[[], None]:
+        """Notes a build's tunnel, which is cut when it would not be opened any more; what comes back ends it."""
+
 
 class Record:
     """What the audit line of one request says; begun anew for the next one."""
@@ -221,7 +224,7 @@ class Turn:
             if isinstance(decision, Refusal):
                 return decision
             # no await since the decision: a snapshot that comes now waits for this request
-            end = host.begin(decision.devices)
+            end, view = host.begin(decision.devices), host.view()
             try:
                 prepared = prepare(decision, asked.request, host.limits, body_left=not asked.body.complete)
                 self._record.route, self._record.names = prepared.route, prepared.devices
@@ -231,15 +234,28 @@ class Turn:
                     with suppress(Stale):
                         return await self._carry(prepared, daemon), decision.then
                 daemon = await host.connect()
-                if decision.devices and not host.is_judged(daemon):
+                if (decision.devices or decision.build) and not host.is_judged(daemon):
                     daemon.abort()
                     await host.known()
                     continue
+                if decision.build:
+                    if host.view() is not view:
+                        daemon.abort()
+                        continue
+                    return await self._tunnel(prepared, daemon), None
                 asked.body.go_on()
                 return await self._carry(prepared, daemon, end), decision.then
             finally:
                 end()
         raise Unreachable("it was replaced while the request was judged")
+
+    async def _tunnel(self, prepared: Prepared, daemon: Link) -> Exchange:
+        """From here on it can be cut; nothing that it was decided on has changed."""
+        end = self._host.tunnel(daemon)
+        try:
+            return await self._carry(prepared, daemon)
+        finally:
+            end()
 
     async def _judge(self, asked: _Asked) -> Decision:
         host = self._host

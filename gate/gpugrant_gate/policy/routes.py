@@ -205,6 +205,8 @@ def route(head: Head, repo: RepoView) -> Routed | Refusal:
     row = next((row for row in candidates if not row.when or any(key == row.when for key, _ in asked.query)), None)
     if row is None:
         return _unknown(head.method, asked, repo)
+    if asked.version and versions.too_new(asked.version, repo.api_version or versions.NEWEST):
+        return refuse(400, "http.version", _too_new(asked.version, repo), row.id)
     return _routed(row, head, asked)
 
 

@@ -3,7 +3,8 @@
 Sealed: the daemon's mount namespace has, in place of the CDI folder, a folder that is keyed by the repo's own random id
 and holds the specs of what this repo was granted. An id is made once a name and never taken from a data root, so that
 a copy of one brings no grant along. Its network namespace is its own too: the networks of Compose need bridges, and
-those are neither left on the machine nor shared by two copies of one data root.
+those are neither left on the machine nor shared by two copies of one data root. The default bridge is one of them:
+builds with BuildKit have no other network.
 """
 
 import json
@@ -130,7 +131,6 @@ def _settings(daemon: Daemon, data_root: Path | None) -> dict[str, Any]:
         "data-root": str(data),
         "exec-root": f"{processes.RUN}/docker",
         "pidfile": str(daemon.folder / "pid"),
-        "bridge": "none",
         "iptables": False,
         "ip6tables": False,
         "features": {"cdi": True},
@@ -166,6 +166,8 @@ def _launch(tools: Tools, engine: Engine, daemon: Daemon, settings: dict[str, An
     daemon.socket.unlink(missing_ok=True)
     settings["userland-proxy"] = shutil.which("docker-proxy", path=engine.path(tools.search)) is not None
     daemon.config.write_text(json.dumps(settings, indent=2) + "\n")
+    # the gate believes only what nobody but root could have written
+    daemon.config.chmod(0o644)
     command = [
         *("unshare", "--mount", "--propagation", "slave", "--net", "sh", "-c", SEAL, "seal"),
         *(str(sealed), str(daemon.root.cdi), str(daemon.run), processes.RUN, str(tools.busybox())),

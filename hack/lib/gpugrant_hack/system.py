@@ -110,7 +110,12 @@ def _register(system: System, repo: str, socket: Path) -> None:
         if re.search(rf"^id: *['\"]?{re.escape(repo_id)}['\"]? *$", file.read_text(), re.MULTILINE):
             return
         gpugrant(system, "repo", "remove", repo, "--root", str(root.path))
-    gpugrant(system, "repo", "add", repo, "--upstream", str(socket), "--sealed", "--root", str(root.path))
+    config = daemons.Daemon(root, repo).config
+    gpugrant(
+        system,
+        *("repo", "add", repo, "--upstream", str(socket), "--daemon-config", str(config), "--sealed"),
+        *("--root", str(root.path)),
+    )
 
 
 def _machine(system: System) -> str:

@@ -141,11 +141,27 @@ def repo() -> None:
     is_flag=True,
     help="The daemon sees only the CDI specs of this repo's granted devices. Found out where it does already.",
 )
-def repo_add(name: str, root: Path, upstream: Path, repo_id: str | None, listen: Path | None, sealed: bool) -> None:
+@click.option(
+    "--daemon-config",
+    type=options.ABSOLUTE,
+    metavar="FILE",
+    help="The daemon's daemon.json. Without it builds with BuildKit are refused.",
+)
+def repo_add(
+    name: str,
+    root: Path,
+    upstream: Path,
+    repo_id: str | None,
+    listen: Path | None,
+    sealed: bool,
+    daemon_config: Path | None,
+) -> None:
     """Put the daemon of the repo NAME behind the gate."""
     from gpugrant_operator.cli import repo_commands as commands
 
-    commands.add(root, name, upstream=upstream, repo_id=repo_id, listen=listen, sealed=sealed)
+    commands.add(
+        root, name, upstream=upstream, repo_id=repo_id, listen=listen, sealed=sealed, daemon_config=daemon_config
+    )
 
 
 @repo.command("remove")

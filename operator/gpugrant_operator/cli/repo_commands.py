@@ -22,11 +22,20 @@ SERVED_WITHIN = 10.0
 """Seconds for a running gate to take up a change of repos.d; it takes a tenth of one."""
 
 
-def add(root: Path, name: str, *, upstream: Path, repo_id: str | None, listen: Path | None, sealed: bool) -> None:
+def add(
+    root: Path,
+    name: str,
+    *,
+    upstream: Path,
+    repo_id: str | None,
+    listen: Path | None,
+    sealed: bool,
+    daemon_config: Path | None,
+) -> None:
     """Writes the repo's file, and waits until a running gate serves it."""
     layout = Layout(root)
     peer = repos.accepts(upstream)
-    wanted = Wanted(name, upstream, repo_id, listen, sealed, leads_to=upstream.resolve())
+    wanted = Wanted(name, upstream, repo_id, listen, sealed, daemon_config, leads_to=upstream.resolve())
     sealed_with = repos.sealed_id(layout, peer) if peer else None
     try:
         with repos.locked(layout):

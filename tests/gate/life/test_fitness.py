@@ -9,6 +9,7 @@ import pytest
 
 from gpugrant_crds.reasons import Reason
 from gpugrant_gate.life import fitness
+from gpugrant_gate.life.buildkit import Builder
 from gpugrant_gate.life.fitness import Expected, Said
 
 VERSION = {"Version": "26.1.5+dfsg1", "ApiVersion": "1.45"}
@@ -27,7 +28,29 @@ def judge(version: dict[str, Any], info: dict[str, Any], *, sealed: bool = False
 
 def test_a_daemon_as_it_should_be_is_fit() -> None:
     found = judge(VERSION, INFO, sealed=True)
-    assert found == fitness.Fitness(True, sealed=True, api_version="1.45", data_root="/var/lib/docker")
+    builder = Builder(engine=(26, 1, 5))
+    assert found == fitness.Fitness(True, sealed=True, api_version="1.45", data_root="/var/lib/docker", builder=builder)
+
+
+FIT = {
+    "more runtimes, for none but runc is used": INFO | {"Runtimes": {"nvidia": {"path": "nvidia-container-runtime"}}},
+    "experimental, for its endpoints are refused": INFO | {"ExperimentalBuild": True},
+    "live-restore where the repo is not sealed": INFO | {"LiveRestoreEnabled": True},
+    "no swarm": INFO | {"Swarm": {"LocalNodeState": "inactive"}},
+    "NRI off": INFO | {"NRI": None},
+    "warnings of another kind": INFO | {"Warnings": ["WARNING: bridge-nf-call-iptables is disabled"]},
+}
+
+
+@pytest.mark.parametrize("case", FIT)
+def test_is_fit_with(case: str) -> None:
+    assert judge(VERSION, FIT[case]).fit
+
+
+def test_what_was_found_out_about_its_builder_is_kept_in_any_case() -> None:
+    said = Said(VERSION, INFO | {"DefaultRuntime": "x"}, sealed=False, config="/d.json", runc=True, own_specs=True)
+    found = fitness.judge(said, EXPECTED).builder
+    assert (found.engine, found.config, found.runc, found.own_specs) == ((26, 1, 5), "/d.json", True, True)
 
 
 def test_a_newer_api_than_the_gate_knows_is_not_used() -> None:
@@ -48,6 +71,20 @@ UNFIT = {
     "another folder": (VERSION, INFO | {"CDISpecDirs": ["/opt/cdi"]}, '"cdi-spec-dirs": ["/etc/cdi"]'),
     "the folder in another spelling": (VERSION, INFO | {"CDISpecDirs": ["/etc/cdi/"]}, "must read /etc/cdi only"),
     "nvidia as the default runtime": (VERSION, INFO | {"DefaultRuntime": "nvidia"}, '"default-runtime": "runc"'),
+    "part of a swarm": (VERSION, INFO | {"Swarm": {"LocalNodeState": "active"}}, "docker swarm leave --force"),
+    "a swarm that is locked": (VERSION, INFO | {"Swarm": {"LocalNodeState": "locked"}}, "docker swarm leave --force"),
+    "NRI on": (VERSION, INFO | {"NRI": {"Info": [["plugin-path", "/opt/nri"]]}}, '"nri-opts": {"enable": false}'),
+    "an API without TLS": (
+        VERSION,
+        INFO | {"Warnings": ["x", "WARNING: API is accessible on http://0.0.0.0:2375 without encryption.\n Access"]},
+        'open to everybody at http://0.0.0.0:2375, past the gate: leave only its Unix socket in "hosts"',
+    ),
+    "an API that knows no clients": (
+        VERSION,
+        INFO
+        | {"Warnings": ["[DEPRECATION NOTICE]: API is accessible on https://[::]:1 without TLS client verification."]},
+        "https://[::]:1",
+    ),
     "no default runtime": (VERSION, {**INFO, "DefaultRuntime": None}, '"default-runtime": "runc"'),
     "no security options": (VERSION, {**INFO, "SecurityOptions": None}, "security options"),
 }
@@ -74,6 +111,14 @@ def test_a_daemon_that_should_be_sealed_and_is_not_is_unfit() -> None:
     found = fitness.judge(said, Expected(PurePath("/etc/cdi"), sealed=True))
     assert not found.fit
     assert "sealed: true" in found.message
+
+
+@pytest.mark.req("R52")
+def test_a_sealed_daemon_whose_containers_outlive_it_is_unfit() -> None:
+    said = Said(VERSION, INFO | {"LiveRestoreEnabled": True}, sealed=True)
+    found = fitness.judge(said, Expected(PurePath("/etc/cdi"), sealed=True))
+    assert (found.fit, found.reason) == (False, Reason.DAEMON_UNFIT)
+    assert '"live-restore": false' in found.message
 
 
 @pytest.mark.req("R43")

@@ -68,6 +68,11 @@ REFUSED = {
     "POST /v4.0.0/libpod/containers/create": (404, "route.libpod"),
     "GET /v5.0.0-dev/libpod/info": (404, "route.libpod"),
     "GET /vx/libpod/info": (403, "route.unknown"),
+    "GET /grpc": (403, "route.unknown"),
+    "POST /session?uuid=x": (403, "http.query"),
+    "GET /v1.46/info": (400, "http.version"),
+    "GET /v2.0/info": (400, "http.version"),
+    "GET /v99.999/containers/json": (400, "http.version"),
     "GET /plugins": (403, "hw.plugins"),
     "POST /plugins/pull?remote=x": (403, "hw.plugins"),
     "POST /swarm/init": (403, "hw.swarm"),
@@ -112,6 +117,47 @@ def test_tells_that_a_containers_name_holds_no_slash() -> None:
 def said_by(found: Routed | Refusal) -> str:
     assert isinstance(found, Refusal)
     return found.message
+
+
+def test_a_newer_version_hears_what_a_daemon_says_to_one() -> None:
+    said = said_by(routes.route(head("GET", "/v1.46/info"), VIEW))
+    assert said == "client version 1.46 is too new. Maximum supported API version is 1.45 [http.version]"
+
+
+@pytest.mark.parametrize("version", ["1.45", "1.24", "1.12", "0.1"])
+def test_an_older_version_goes_to_the_daemon_for_its_own_answer(version: str) -> None:
+    found = routes.route(head("GET", f"/v{version}/info"), VIEW)
+    assert isinstance(found, Routed)
+    assert found.version == version
+
+
+SESSION = (
+    ("upgrade", "h2c"),
+    ("x-docker-expose-session-uuid", "u"),
+    ("x-docker-expose-session-name", ""),
+    ("x-docker-expose-session-sharedkey", "k"),
+    ("x-docker-expose-session-grpc-method", "/moby.filesync.v1.FileSync/DiffCopy"),
+    ("x-docker-expose-session-grpc-method", "/moby.buildkit.secrets.v1.Secrets/GetSecret"),
+)
+
+
+def test_a_session_says_what_it_offers_and_nothing_else() -> None:
+    found = routes.route(head("POST", "/session", *SESSION, ("x-evil", "y")), VIEW)
+    assert isinstance(found, Routed)
+    assert found.headers == SESSION
+
+
+@pytest.mark.parametrize("twice", ["x-docker-expose-session-uuid", "upgrade"])
+def test_a_session_has_one_of_each_but_its_methods(twice: str) -> None:
+    found = routes.route(head("POST", "/session", *SESSION, (twice, "z")), VIEW)
+    assert isinstance(found, Refusal)
+    assert (found.status, found.violations[0].rule) == (400, "http.header")
+
+
+def test_no_other_request_brings_a_sessions_headers() -> None:
+    found = routes.route(head("POST", "/containers/x/start", *SESSION), VIEW)
+    assert isinstance(found, Routed)
+    assert found.headers == ()
 
 
 def test_builds_with_buildkit_are_told_of_the_classic_builder() -> None:
