@@ -16,6 +16,8 @@ _TRAILERS_MAX = 16 * 1024
 
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
 """chunk-size [ chunk-ext ] of RFC 9112 7.1; 15 digits can't overflow an int64 in the daemon."""
+_PLAIN_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})\r\n")
+"""The same without an extension, its line end included: what everybody sends."""
 _TRAILER_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*")
 
 
@@ -139,6 +141,8 @@ class ChunkedDecoder:
         pieces: list[bytes] = []
         position = 0
         while not self.done:
+            if self._at is _At.SIZE:
+                position = _whole_chunks(data, position, pieces)
             following = self._step(data, position, pieces)
             if following is None:
                 self._held = data[position:]
@@ -206,6 +210,19 @@ class ChunkedDecoder:
         if self._trailers > _TRAILERS_MAX or not _TRAILER_LINE.fullmatch(data, position, end):
             raise Malformed(400, "wire.trailer", "a chunked body's trailers are malformed or too long")
         return end + 2
+
+
+def _whole_chunks(data: bytes, position: int, pieces: list[bytes]) -> int:
+    """Takes the chunks that are there from end to end, the position behind them: a log comes as one a line, and the
+    steps below would cost more than the daemon's writing it."""
+    while (match := _PLAIN_SIZE.match(data, position)) is not None:
+        start = match.end()
+        end = start + int(match[1], 16)
+        if end == start or data[end : end + 2] != b"\r\n":
+            break
+        pieces.append(data[start:end])
+        position = end + 2
+    return position
 
 
 def _line_end(data: bytes, position: int, most: int) -> int | None:
