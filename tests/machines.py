@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -29,6 +32,12 @@ class Machine:
         target.write_text(text)
         return target
 
+    def node(self, path: str, major: int, minor: int) -> None:
+        """A real character device; without a driver behind it."""
+        place = self.tree / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.mknod(place, 0o666 | stat.S_IFCHR, os.makedev(major, minor))
+
     def link(self, path: str, target: str) -> None:
         place = self.tree / path
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -36,6 +45,10 @@ class Machine:
 
     def script(self, path: str, body: str) -> None:
         self.write(path, f"#!/bin/sh\n{body}\n").chmod(0o755)
+
+    def run(self, path: str, *args: str, **env: str) -> None:
+        """Runs a program of the tree to its end, which must be a good one."""
+        subprocess.run([str(self.tree / path), *args], env={**os.environ, **env}, check=True, timeout=60)
 
     def remove(self, *paths: str) -> None:
         for path in paths:

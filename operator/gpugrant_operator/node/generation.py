@@ -132,7 +132,9 @@ def read_back(run: Run, found: Cards, *, refreshed: bool) -> None:
 
 
 def _failed(ended: programs.Ended) -> str | None:
-    return None if ended.ok else ended.why or f"nvidia-ctk ended with {ended.code}: {ended.last_line}"
+    return (
+        None if ended.ok else ended.why or f"nvidia-ctk ended with {ended.code}: {nvidia_spec.complaint(ended.stderr)}"
+    )
 
 
 def _not_whole(run: Run, data: bytes, found: Cards) -> str | None:

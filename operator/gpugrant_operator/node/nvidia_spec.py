@@ -21,6 +21,12 @@ older releases know neither the flag nor the variable and refuse only the flag."
 GENERATE_NATIVE = ("cdi", "generate")
 """To stdout: a temporary name in the folder would be a spec to every daemon."""
 
+COMPLAINT_MAX = 400
+"""Characters of what nvidia-ctk says last that are shown: its errors are chains of up to ten links."""
+
+_LOG_LINE = re.compile(r'time="[^"]*" level=[a-z]+ msg="((?:[^"\\]|\\.)*)".*')
+"""logrus's text format."""
+
 _OWN_NODE = re.compile(r"/dev/(?:nvidia([0-9]+)|dxg)")
 _CAP_NODE = re.compile(r"/dev/nvidia-caps/nvidia-cap[0-9]+")
 _MIG_NAME = re.compile(r"MIG-.*|[0-9]+:[0-9]+")
@@ -71,6 +77,15 @@ def fault(spec: Spec | Problem, minors: frozenset[int], exists: Callable[[str], 
     if missing:
         return f"no device of it holds /dev/nvidia{missing[0]}, which works"
     return None
+
+
+def complaint(stderr: str) -> str:
+    """The message of the last line that nvidia-ctk logged, printable; a line in another form as it is."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    last = lines[-1] if lines else "it said nothing"
+    match = _LOG_LINE.fullmatch(last)
+    text = re.sub(r"\\(.)", r"\1", match[1]) if match else last
+    return "".join(char if char.isprintable() else "?" for char in text)[:COMPLAINT_MAX]
 
 
 def _device_fault(device: Device, exists: Callable[[str], bool]) -> str | None:

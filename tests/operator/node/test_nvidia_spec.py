@@ -91,3 +91,22 @@ def test_a_whole_spec_has_no_fault() -> None:
 )
 def test_what_is_not_whole_is_said(text: str, minors: frozenset[int], absent: str, clause: str) -> None:
     assert clause in (fault(text, minors, absent) or "")
+
+
+@pytest.mark.parametrize(
+    ("stderr", "said"),
+    [
+        pytest.param("", "it said nothing", id="nothing"),
+        pytest.param("a\nbroken\n\n", "broken", id="a plain line"),
+        pytest.param(
+            'time="2026-01-01T00:00:00Z" level=info msg="x"\n'
+            'time="2026-01-01T00:00:00Z" level=error msg="failed: \\"no\\" way"\n',
+            'failed: "no" way',
+            id="a log line with quotes",
+        ),
+        pytest.param("\x1b[31mred", "?[31mred", id="what is not printable"),
+        pytest.param("x" * 1000, "x" * 400, id="a long one"),
+    ],
+)
+def test_what_nvidia_ctk_complains_of(stderr: str, said: str) -> None:
+    assert nvidia_spec.complaint(stderr) == said
