@@ -245,6 +245,30 @@ def test_files_that_crash_or_split_the_releases_are_refused(text: str, message: 
 
 
 @pytest.mark.parametrize(
+    ("version", "edits"),
+    [("0.5.0", "additionalGids: []"), ("0.6.0", "intelRdt: ~"), ("1.0.0", "netDevices: []")],
+)
+def test_an_empty_field_of_a_later_version_is_in_doubt(version: str, edits: str) -> None:
+    """A release that takes the version does not know the field, and refuses the whole file."""
+    text = device(f"env: [A=b]\n    {edits}").replace("1.1.0", version)
+    doubts = [doubt.message for doubt in read(text).doubts]
+    assert doubts == [f'the field "{edits.split(":")[0]}" is unknown to releases of version {version}']
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("a1-/b", ProblemReason.SPEC_INVALID),
+        ("1/bb", ProblemReason.SPEC_INVALID),
+        ("a", ProblemReason.SPEC_INVALID),
+        ("aa/b", ProblemReason.AMBIGUOUS_SPEC),
+    ],
+)
+def test_what_is_refused_before_it_crashes_crashes_nothing(kind: str, reason: ProblemReason) -> None:
+    assert refused(named("d").replace("vendor.com/dev", kind)).reason is reason
+
+
+@pytest.mark.parametrize(
     ("kind", "message"),
     [
         ("vendor.com", "invalid vendor"),

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from gpugrant_crds.cdi import yaml11
 from gpugrant_crds.cdi.spec import (
+    VERSIONS,
     Device,
     DeviceNode,
     Edits,
@@ -28,6 +29,15 @@ T = TypeVar("T")
 
 _INT64 = (-(2**63), 2**63 - 1)
 _UINT32 = (0, 2**32 - 1)
+
+_SINCE = {
+    "additionalGids": "0.7.0",
+    "intelRdt": "0.7.0",
+    "netDevices": "1.1.0",
+    "schemata": "1.1.0",
+    "enableMonitoring": "1.1.0",
+}
+"""A release that knows no such field refuses the file for it, even where it is empty and so needs no higher version."""
 
 # The only letters outside ASCII that encoding/json folds into an ASCII letter.
 _FOLD = str.maketrans({"ſ": "s", "K": "k"})
@@ -51,14 +61,17 @@ class _Decoder:
         self.filename = filename
         self.doubts: list[Problem] = []
         self.visited = 0
+        self.declared = ""
 
     def spec(self, root: Node) -> Spec:
         if isinstance(root, Scalar) and root.value is None:
             raise self.bad("no spec data in the file", root)
         fields = self.fields(root, ("cdiVersion", "kind", "annotations", "devices", "containerEdits"))
+        version = self.text(fields.get("cdiVersion"))
+        self.declared = version.removeprefix("v")
         return Spec(
             filename=self.filename,
-            version=self.text(fields.get("cdiVersion")),
+            version=version,
             kind=self.text(fields.get("kind")),
             annotations=self.annotations(fields.get("annotations")),
             devices=self.items(fields.get("devices"), self.device),
@@ -154,6 +167,8 @@ class _Decoder:
             name = written if written in names else folded.get(_fold(written))
             if name is None:
                 raise self.bad(f'unknown field "{written}"', key)
+            if self.declared in VERSIONS and _is_newer(_SINCE.get(name), self.declared):
+                self.doubt(f'the field "{name}" is unknown to releases of version {self.declared}', key)
             if name != written:
                 self.doubt(f'the key "{written}" is read as "{name}" by older releases and refused by newer ones', key)
             if name in found:
@@ -256,6 +271,10 @@ class _Decoder:
 
     def bad(self, message: str, node: Node, reason: ProblemReason = ProblemReason.SPEC_INVALID) -> Malformed:
         return Malformed(Problem(reason, message, self.filename, node.line))
+
+
+def _is_newer(since: str | None, declared: str) -> bool:
+    return since is not None and VERSIONS.index(since) > VERSIONS.index(declared)
 
 
 def _is_null(node: Node) -> bool:

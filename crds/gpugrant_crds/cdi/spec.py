@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
+"""Of the CDI specification, oldest first; a release of the library takes all up to its own."""
+
 
 class ProblemReason(StrEnum):
     """Why a file, or a name in it, can't be used."""

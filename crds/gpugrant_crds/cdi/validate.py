@@ -6,13 +6,22 @@ Each rule is a small function from values to what is wrong, or None; the first a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from gpugrant_crds.cdi.spec import Device, DeviceNode, Edits, Hook, IntelRdt, Mount, NetDevice, Spec
-
-VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
-"""Oldest first."""
+from gpugrant_crds.cdi.spec import (
+    VERSIONS,
+    Device,
+    DeviceNode,
+    Edits,
+    Hook,
+    IntelRdt,
+    Mount,
+    NetDevice,
+    Problem,
+    ProblemReason,
+    Spec,
+)
 
 _HOOKS = frozenset(("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"))
 _NODE_TYPES = frozenset(("", "b", "c", "u", "p"))
@@ -21,18 +30,34 @@ _LETTER = re.compile(r"[A-Za-z]")
 _LETTER_OR_DIGIT = re.compile(r"[A-Za-z0-9]")
 
 
-def first_fault(spec: Spec) -> str | None:
-    """What the library refuses the file for; None: it takes it."""
-    return next(_faults(spec), None)
+def first_fault(spec: Spec) -> Problem | None:
+    """What the library refuses the file for, or what its releases disagree on; None: all of them take it alike."""
+    found = (Problem(reason, message, spec.filename) for reason, rule in _RULES for message in rule(spec))
+    return next(found, None)
 
 
-def _faults(spec: Spec) -> Iterator[str]:
-    yield from _version(spec)
-    vendor, cls = spec.vendor, spec.cls
-    if not vendor or not cls:
-        vendor, cls = "", spec.kind
-    yield from _prefixed("invalid vendor. ", _vendor_or_class(vendor))
-    yield from _prefixed("invalid class. ", _vendor_or_class(cls))
+def _kind(spec: Spec) -> tuple[str, str]:
+    """Vendor and class; a kind that isn't both has no vendor (parser.ParseQualifier)."""
+    return (spec.vendor, spec.cls) if spec.vendor and spec.cls else ("", spec.kind)
+
+
+def _vendor_crashes(spec: Spec) -> Iterator[str]:
+    yield from _crashes("vendor", _kind(spec)[0])
+
+
+def _vendor(spec: Spec) -> Iterator[str]:
+    yield from _prefixed("invalid vendor. ", _vendor_or_class(_kind(spec)[0]))
+
+
+def _class_crashes(spec: Spec) -> Iterator[str]:
+    yield from _crashes("class", _kind(spec)[1])
+
+
+def _class(spec: Spec) -> Iterator[str]:
+    yield from _prefixed("invalid class. ", _vendor_or_class(_kind(spec)[1]))
+
+
+def _contents(spec: Spec) -> Iterator[str]:
     yield from _edits(spec.edits)
     seen: set[str] = set()
     for device in spec.devices:
@@ -44,20 +69,11 @@ def _faults(spec: Spec) -> Iterator[str]:
         yield "invalid spec, no devices"
 
 
-def disputed(spec: Spec) -> str | None:
-    """What releases of the library disagree on, up to a crash while they load the folder; None: they agree."""
-    for part, value in (("vendor", spec.vendor), ("class", spec.cls)):
-        if len(value) == 1:
-            return f'the {part} "{value}" has one letter, which makes the CDI library crash: rename the kind'
+def _disputed(spec: Spec) -> Iterator[str]:
     for device in spec.devices:
         # from 1.1.1 on group 0 is dropped before the edits are looked at
-        if (
-            not device.edits.empty
-            and replace(device.edits, additional_gids=()).empty
-            and not any(device.edits.additional_gids)
-        ):
-            return f'device "{device.name}" holds nothing but group 0, which newer releases take for nothing'
-    return None
+        if replace(device.edits, additional_gids=()).empty and not any(device.edits.additional_gids):
+            yield f'device "{device.name}" holds nothing but group 0, which newer releases take for nothing'
 
 
 def minimum_version(spec: Spec) -> str:
@@ -83,6 +99,11 @@ def _version(spec: Spec) -> Iterator[str]:
     least = minimum_version(spec)
     if VERSIONS.index(declared) < VERSIONS.index(least):
         yield f"the spec version must be at least v{least}"
+
+
+def _crashes(part: str, name: str) -> Iterator[str]:
+    if len(name) == 1 and _LETTER.match(name):
+        yield f'the {part} "{name}" has one letter, which makes the CDI library crash: rename the kind'
 
 
 def _vendor_or_class(name: str) -> Iterator[str]:
@@ -187,3 +208,15 @@ def _intel_rdt(rdt: IntelRdt) -> Iterator[str]:
 
 def _prefixed(prefix: str, faults: Iterator[str]) -> Iterator[str]:
     return (prefix + fault for fault in faults)
+
+
+_RULES: tuple[tuple[ProblemReason, Callable[[Spec], Iterator[str]]], ...] = (
+    (ProblemReason.SPEC_INVALID, _version),
+    (ProblemReason.AMBIGUOUS_SPEC, _vendor_crashes),
+    (ProblemReason.SPEC_INVALID, _vendor),
+    (ProblemReason.AMBIGUOUS_SPEC, _class_crashes),
+    (ProblemReason.SPEC_INVALID, _class),
+    (ProblemReason.SPEC_INVALID, _contents),
+    (ProblemReason.AMBIGUOUS_SPEC, _disputed),
+)
+"""In the library's order: what is refused before it could crash a release crashes none."""
