@@ -234,11 +234,17 @@ def capabilities(container: Container, repo: RepoView) -> Iterator[str]:
 
 def security(container: Container, repo: RepoView) -> Iterator[str]:
     asked = [text for text in container.host.get("SecurityOpt", ()) if not _SECURITY.fullmatch(text)]
-    closed = [text for text in asked if not repo.opens("host.security", security_option(text))]
+    own = _LABEL_OF_HOST_IPC if container.started and container.host.get("IpcMode") == "host" else ""
+    options = {text: security_option(text) for text in asked}
+    closed = [text for text, option in options.items() if option != own and not repo.opens("host.security", option)]
     if closed:
         shown = messages.listed(text.partition("{")[0] for text in closed)
-        opening = messages.to_open(repo, *(f"host.security={security_option(text)}" for text in closed))
+        opening = messages.to_open(repo, *(f"host.security={options[text]}" for text in closed))
         yield f"the security option {shown} is refused: only no-new-privileges passes{opening}"
+
+
+_LABEL_OF_HOST_IPC = "label=disable"
+"""What a daemon adds by itself to the machine's shared memory (moby daemon/create.go generateSecurityOpt)."""
 
 
 def security_option(text: str) -> str:

@@ -482,3 +482,10 @@ def test_the_daemons_own_log_driver_is_no_wish(own: str, rules: list[str]) -> No
     found = inspected(LogConfig={"Type": "syslog", "Config": {"syslog-address": "udp://x"}})
     find = knows({ContainerFact("web"): found, InfoFact(): {"LoggingDriver": own}})
     assert rules_of(ask("POST", "/containers/web/start", repo(), find=find)) == rules
+
+
+def test_the_label_that_the_daemon_adds_to_host_ipc_is_no_wish() -> None:
+    added = {"SecurityOpt": ["label=disable"]}
+    assert isinstance(start(repo(open=frozenset({"host.ipc"})), inspected(IpcMode="host", **added)), Admission)
+    assert rules_of(start(repo(), inspected(IpcMode="private", **added))) == ["host.security"]
+    assert rules_of(start(repo(), inspected(IpcMode="host", **added))) == ["host.ipc"]
