@@ -49,6 +49,13 @@ def program(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return rig.run([sys.executable, "-m", "gpugrant_operator.cli.gpugrant", *map(str, words)], environ=environ)
 
 
+def command(name: str, *words: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """One of the other programs (`rdc`, `renet`) as a process of its own."""
+    clean = {key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "GPUGRANT_ROOT")}
+    module = f"gpugrant_operator.cli.{name}"
+    return rig.run([sys.executable, "-m", module, *map(str, words)], environ={**clean, **environ})
+
+
 @contextlib.contextmanager
 def up(hardware: Path = WORKSTATION) -> Iterator[Instance]:
     root = rig.short_folder()

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,12 +16,34 @@ from typing import Any
 import rig
 from gpugrant_operator.node import daemons
 
-BUSYBOX = "busybox:test"
+IMAGE = "ubuntu:24.04"
+
+AS_MACHINE = """
+set -eu
+tree=$1 work=$2
+shift 2
+mkdir -p "$work/dev"
+mount -t tmpfs -o mode=0755 none "$work/dev"
+for name in null zero full random urandom tty; do cp -a "/dev/$name" "$work/dev/"; done
+ln -s /proc/self/fd "$work/dev/fd"
+for name in pts shm mqueue; do
+    mkdir "$work/dev/$name"
+    [ ! -d "/dev/$name" ] || mount --bind "/dev/$name" "$work/dev/$name"
+done
+ln -s pts/ptmx "$work/dev/ptmx"
+rm -f "$work/dev/null"
+cp -a "$tree/dev/." "$work/dev/"
+chmod 0666 "$work/dev/null"
+mount --rbind "$work/dev" /dev
+mount -t overlay -o "lowerdir=$tree/usr:/usr" overlay /usr
+exec "$@"
+"""
+"""Runs the daemon on the machine of a tree: its device nodes, and its files below /usr over the real ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unsealed:
-    """`sight` is what GET /info says of CDI; `run` a container with one device."""
+    """`names` is what GET /info lists; `run` a container with one device."""
 
     engine: str
     socket: Path
@@ -34,7 +57,7 @@ class Unsealed:
 
     def run(self, device: str, *command: str) -> rig.Result:
         return rig.docker(
-            self.engine, self.socket, "run", "--rm", "--network", "none", "--device", device, BUSYBOX, *command
+            self.engine, self.socket, "run", "--rm", "--network", "none", "--device", device, IMAGE, *command
         )
 
     def knows(self, device: str) -> bool:
@@ -44,8 +67,9 @@ class Unsealed:
 
 
 @contextmanager
-def daemon(engine: str, folder: Path, cdi: Path) -> Iterator[Unsealed]:
-    """A running one of that generation, with its data below `folder` and `cdi` as its only CDI folder."""
+def daemon(engine: str, folder: Path, cdi: Path, *, tree: Path | None = None) -> Iterator[Unsealed]:
+    """A running one of that generation, with its data below `folder` and `cdi` as its only CDI folder; with a tree on
+    the machine that the tree is."""
     tools = rig.tools_of(engine)
     settings: dict[str, Any] = {
         "hosts": [f"unix://{folder}/docker.sock"],
@@ -61,7 +85,8 @@ def daemon(engine: str, folder: Path, cdi: Path) -> Iterator[Unsealed]:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "daemon.json").write_text(json.dumps(settings))
     made = Unsealed(engine, folder / "docker.sock", folder / "log")
-    command = [str(tools / "dockerd"), "--config-file", str(folder / "daemon.json")]
+    place = [] if tree is None else ["unshare", "--mount", "sh", "-c", AS_MACHINE, "sh", str(tree), str(folder)]
+    command = [*place, str(tools / "dockerd"), "--config-file", str(folder / "daemon.json")]
     environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
     with made.log.open("wb") as log:
         running = subprocess.Popen(command, env=environ, stdout=log, stderr=log, start_new_session=True)
@@ -77,13 +102,15 @@ def daemon(engine: str, folder: Path, cdi: Path) -> Iterator[Unsealed]:
 
 
 def _image(made: Unsealed) -> None:
-    """A static busybox with its links, from a folder."""
-    found = Path(rig.succeeded(rig.script("tools", "busybox")))
-    tree = made.log.parent / "image"
-    (tree / "bin").mkdir(parents=True)
-    shutil.copy(found, tree / "bin/busybox")
-    for name in ("sh", "ls", "true", "cat", "stat"):
-        (tree / "bin" / name).symlink_to("busybox")
+    """The stand-in image of hack/."""
+    build = (
+        "import sys; from pathlib import Path; from gpugrant_hack import image; "
+        "sys.stdout.buffer.write(image.archive(Path(sys.argv[1]).read_bytes(), image.c_library()))"
+    )
+    busybox = rig.succeeded(rig.script("tools", "busybox"))
     archive = made.log.parent / "image.tar"
-    subprocess.run(["tar", "-C", str(tree), "-cf", str(archive), "."], check=True)
-    rig.succeeded(rig.docker(made.engine, made.socket, "import", str(archive), BUSYBOX))
+    with archive.open("wb") as out:
+        environ = {**os.environ, "PYTHONPATH": str(rig.HACK / "lib")}
+        subprocess.run([sys.executable, "-c", build, busybox], env=environ, stdout=out, check=True)
+    environment = "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    rig.succeeded(rig.docker(made.engine, made.socket, "import", "--change", environment, str(archive), IMAGE))
