@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpugrant_hack import cache, daemons, environment, manifests, requirements, system
+from gpugrant_hack import cache, daemons, environment, libraries, manifests, requirements, system
 from gpugrant_hack.places import Root
 from gpugrant_hack.say import Trouble, note, result
 from gpugrant_hack.tools import Tools
@@ -150,14 +150,22 @@ def down(words: list[str]) -> int:
 def tools(words: list[str]) -> int:
     """hack/tools: one tool, found or brought; where it lies on stdout."""
     parser = argparse.ArgumentParser("hack/tools", description="Finds or brings a tool and prints where it lies.")
-    parser.add_argument("tool", choices=["engine", "kubectl", "busybox"])
-    parser.add_argument("version", nargs="?", default="", help="of an engine: 26, 28 or own (default: the best)")
-    given = parser.parse_args(words)
-    if given.tool == "engine":
-        found = _tools().engine(given.version)
-        result(str(found.program("dockerd", _tools().search).parent))
-    else:
-        result(str(_tools().kubectl() if given.tool == "kubectl" else _tools().busybox()))
+    parser.add_argument("tool", choices=["engine", "kubectl", "busybox", "registry", "library"])
+    parser.add_argument(
+        "which",
+        nargs="?",
+        default="",
+        help=f"of an engine: 26, 28 or own (default: the best); of a library: {', '.join(libraries.SETS)}",
+    )
+    given, here = parser.parse_args(words), _tools()
+    find: dict[str, Callable[[], Path]] = {
+        "engine": lambda: here.engine(given.which).program("dockerd", here.search).parent,
+        "library": lambda: libraries.bring(here, CHECKOUT, given.which),
+        "kubectl": here.kubectl,
+        "busybox": here.busybox,
+        "registry": here.registry,
+    }
+    result(str(find[given.tool]()))
     return 0
 
 

@@ -125,6 +125,15 @@ class Tools:
 
         return self._bring("busybox", build, "busybox", "connect this machine once") / "bin/busybox"
 
+    def registry(self) -> Path:
+        """An image registry, for tests of pull and push."""
+
+        def build(into: Path) -> None:
+            note(f"bringing an image registry into {self.store}: tests pull from it (5 MB, once)")
+            self._take("docker-registry", self._archive().codename, "usr/bin/docker-registry", into / "bin/registry")
+
+        return self._bring("registry", build, "an image registry", "connect this machine once") / "bin/registry"
+
     def pip(self) -> Path:
         """A pip wheel to run pip from, for a Python that has none."""
 
