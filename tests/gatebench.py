@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
+from gpugrant_crds.layout import Layout
 from gpugrant_crds.snapshot import RepoStatus
 from gpugrant_gate.life.grants import Enforced, Grant
 from gpugrant_gate.life.repo import Repo
-from gpugrant_gate.net.core import Core
+from gpugrant_gate.net import listener
+from gpugrant_gate.net.core import Core, World
+from gpugrant_gate.net.session import Policy
 from gpugrant_gate.policy.model import (
     Admission,
     Body,
@@ -30,6 +34,7 @@ from gpugrant_gate.policy.model import (
     Routed,
     Violation,
 )
+from gpugrant_gate.settings import Limits
 
 DEVICE = "vendor.com/gpu=0"
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -93,6 +98,10 @@ class FakeDaemon:
     """Of every request but the gate's own questions about fitness."""
     open: int = 0
     """Connections that are open now."""
+    made: int = 0
+    """Connections that there were, those for the gate's own questions included."""
+    keeps: bool = False
+    """A connection takes another request behind one that did not say `Connection: close`."""
     server: asyncio.AbstractServer | None = None
 
     async def start(self) -> None:
@@ -113,9 +122,13 @@ class FakeDaemon:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.open += 1
+        self.made += 1
         try:
             with suppress(asyncio.IncompleteReadError, ConnectionError):
-                await self._answer(await reader.readuntil(b"\r\n\r\n"), reader, writer)
+                head = b""
+                while not head or (self.keeps and b"Connection: close" not in head):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    await self._answer(head, reader, writer)
         finally:
             self.open -= 1
             writer.close()
@@ -169,3 +182,30 @@ class Bench:
         async with asyncio.timeout(10):
             while not true():  # noqa: ASYNC110  # what is waited for is another's doing
                 await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def bench_of(folder: Path, limits: Limits, policy: Policy) -> AsyncIterator[Bench]:
+    """A core that serves repo `a` in `folder`, before a daemon that is fit; nothing is granted."""
+    daemon = FakeDaemon(folder / "d.sock")
+    await daemon.start()
+    repo = Repo("a", "id-a", daemon.path, folder / "a.sock")
+    statuses: list[RepoStatus] = []
+    world = World(
+        layout=Layout(Path("/")),
+        limits=limits,
+        policy=policy,
+        now=lambda: NOW,
+        monotonic=time.monotonic,
+        jitter=lambda: 0.0,
+        changed=statuses.append,
+    )
+    core = Core(world, "m")
+    opened = listener.listen(repo.listen, uid=-1, gid=-1, mode=0o600)
+    await core.serve(repo, opened.sock)
+    made = Bench(core, daemon, repo.listen, repo, statuses)
+    made.grant()
+    yield made
+    await core.stop(0)
+    await daemon.stop()
+    opened.close()
