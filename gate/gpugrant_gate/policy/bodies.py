@@ -178,7 +178,7 @@ def _fold(key: str, path: str, seen: dict[str, str]) -> str:
 
 def _unknown(key: str, value: Any, path: str, reading: Reading) -> None:
     if not is_zero(value):
-        message = f"field {quoted(join(path, key))} is refused: the gate does not know it"
+        message = f"field {quoted(join(path, key))} is refused, for the gate does not know it: leave it out"
         reading.violations.append(Violation("body.field", message))
 
 

@@ -129,7 +129,9 @@ def network_create(asked: Asked) -> Decision:
         found.append(("host.network-driver", f"the network option {messages.listed(unknown)} is refused"))
     ipam = body.get("IPAM", {})
     if ipam.get("Driver", "") not in ("", "default") or ipam.get("Options"):
-        found.append(("host.network-driver", "an address driver other than the default, or options for it, are refused"))
+        found.append(
+            ("host.network-driver", "an address driver other than the default, or options for it, are refused")
+        )
     return decide(asked, by_messages(asked, *found), body)
 
 

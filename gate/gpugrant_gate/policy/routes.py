@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from gpugrant_crds import names
 from gpugrant_gate.policy import messages, shapes, target
 from gpugrant_gate.policy.model import Body, Exchange, Head, Refusal, RepoView, Routed, Violation
 from gpugrant_gate.policy.strictjson import quoted
@@ -76,7 +77,7 @@ ROUTES: tuple[Route, ...] = (
     # containers
     Route("container.list", "GET", "/containers/json", "all? limit size? filters since before trunc_cmd?"),
     Route("container.create", "POST", "/containers/create", "name platform", JUDGED, judged=True),
-    Route("container.prune", "POST", "/containers/prune", "filters", body=JUDGED, echoed=True),
+    Route("container.prune", "POST", "/containers/prune", "filters stream?", body=JUDGED, echoed=True),
     Route("container.inspect", "GET", "/containers/{c}/json", "size?"),
     Route("container.top", "GET", "/containers/{c}/top", "ps_args"),
     Route("container.logs", "GET", "/containers/{c}/logs", _LOGS),
@@ -105,7 +106,8 @@ ROUTES: tuple[Route, ...] = (
     Route("exec.resize", "POST", "/exec/{e}/resize", "h w", body=JUDGED, echoed=True),
     Route("exec.inspect", "GET", "/exec/{e}/json"),
     # images
-    Route("image.list", "GET", "/images/json", "all? filters filter only_ids? digests? shared-size? manifests?"),
+    Route("image.list", "GET", "/images/json",
+          "all? filters filter only_ids? digests? shared-size? manifests? identity?"),
     Route("image.search", "GET", "/images/search", "term limit filters"),
     Route("image.save", "GET", "/images/get", "names* platform*"),
     Route("image.save", "GET", "/images/{i}/get", "platform*"),
@@ -118,7 +120,7 @@ ROUTES: tuple[Route, ...] = (
     Route("image.pull", "POST", "/images/create", "fromImage repo tag platform", body=JUDGED, echoed=True),
     Route("image.push", "POST", "/images/{i}/push", "tag platform", body=JUDGED, echoed=True),
     Route("image.tag", "POST", "/images/{i}/tag", "repo tag", body=JUDGED, echoed=True),
-    Route("image.prune", "POST", "/images/prune", "filters", body=JUDGED, echoed=True),
+    Route("image.prune", "POST", "/images/prune", "filters stream?", body=JUDGED, echoed=True),
     Route("image.remove", "DELETE", "/images/{i}", "force? noprune? platforms*"),
     Route("image.distribution", "GET", "/distribution/{i}/json"),
     Route("image.commit", "POST", "/commit", "container repo tag comment author pause? changes*", JUDGED, judged=True),
@@ -129,38 +131,77 @@ ROUTES: tuple[Route, ...] = (
     Route("build.grpc", "POST", "/grpc", exchange=HIJACK, judged=True),
     Route("build.session", "POST", "/session", exchange=HIJACK, judged=True),
     Route("build.prune", "POST", "/build/prune",
-          "all? filters keep-storage reserved-space max-used-space min-free-space"),
+          "all? filters keep-storage reserved-space max-used-space min-free-space stream?"),
     # volumes
     Route("volume.list", "GET", "/volumes", "filters"),
     Route("volume.create", "POST", "/volumes/create", body=JUDGED, judged=True),
-    Route("volume.prune", "POST", "/volumes/prune", "filters", body=JUDGED, echoed=True),
+    Route("volume.prune", "POST", "/volumes/prune", "filters stream?", body=JUDGED, echoed=True),
     Route("volume.inspect", "GET", "/volumes/{v}"),
     Route("volume.remove", "DELETE", "/volumes/{v}", "force?"),
     # networks
     Route("network.list", "GET", "/networks", "filters"),
     Route("network.create", "POST", "/networks/create", body=JUDGED, judged=True),
-    Route("network.prune", "POST", "/networks/prune", "filters", body=JUDGED, echoed=True),
+    Route("network.prune", "POST", "/networks/prune", "filters stream?", body=JUDGED, echoed=True),
     Route("network.inspect", "GET", "/networks/{n}", "verbose? scope"),
     Route("network.remove", "DELETE", "/networks/{n}"),
     Route("network.connect", "POST", "/networks/{n}/connect", body=JUDGED, judged=True),
     Route("network.disconnect", "POST", "/networks/{n}/disconnect", body=JUDGED, judged=True),
+    # plugins and swarm: what is there may be looked at
+    Route("plugin.list", "GET", "/plugins", "filters"),
+    Route("plugin.inspect", "GET", "/plugins/{i}/json"),
+    Route("swarm.services", "GET", "/services", "filters status?"),
+    Route("swarm.service", "GET", "/services/{c}", "insertDefaults?"),
+    Route("swarm.tasks", "GET", "/tasks", "filters"),
+    Route("swarm.task", "GET", "/tasks/{c}"),
+    Route("swarm.nodes", "GET", "/nodes", "filters"),
+    Route("swarm.node", "GET", "/nodes/{c}"),
 )  # fmt: skip
+_BY_START: dict[tuple[str, str], list[Route]] = {}
+for _row in ROUTES:
+    _BY_START.setdefault((_row.method, _row.parts[0]), []).append(_row)
 
-REFUSED: tuple[tuple[tuple[str, ...], str, str], ...] = (
-    (("plugins",), "hw.plugins", "plugins are refused: a managed plugin runs as root on the machine, with its devices"),
-    (("swarm",), "hw.swarm", messages.SWARM),
-    (("nodes",), "hw.swarm", messages.SWARM),
-    (("services",), "hw.swarm", messages.SWARM),
-    (("tasks",), "hw.swarm", messages.SWARM),
-    (("secrets",), "hw.swarm", messages.SWARM),
-    (("configs",), "hw.swarm", messages.SWARM),
-    (("containers", "*", "checkpoints"), "hw.checkpoints",
-     "checkpoints are refused: what is restored from one was not judged"),
-    (("debug",), "route.debug", "the daemon's debug pages are refused: they show its memory and its command line"),
-    (("containers", "*", "attach", "ws"), "route.websocket",
-     "attaching by WebSocket is refused: use POST /containers/{id}/attach"),
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Endpoints that a daemon has and the gate refuses: those of `pattern` and all below it that `ROUTES` lacks."""
+
+    method: str
+    """`*`: any."""
+    pattern: str
+    """`*`: any segment."""
+    rule: str
+    reason: str
+
+    def has(self, method: str, segments: tuple[str, ...]) -> bool:
+        wanted = tuple(self.pattern[1:].split("/")) if self.pattern != "/" else ()
+        found = segments[: len(wanted)]
+        same = len(found) == len(wanted) and all(want in ("*", got) for want, got in zip(wanted, found, strict=True))
+        return same and self.method in ("*", method)
+
+
+_PLUGINS = "plugins are refused: a managed plugin runs as root on the machine, with its devices"
+_SECRETS = "the swarm's tokens, secrets and configurations are not told"
+CLOSED: tuple[Closed, ...] = (
+    Closed("*", "/containers/*/checkpoints", "hw.checkpoints",
+           "checkpoints are refused: what is restored from one was not judged"),
+    Closed("GET", "/containers/*/attach/ws", "route.websocket",
+           "attaching by WebSocket is refused: use POST /containers/{id}/attach"),
+    Closed("PUT", "/volumes/*", "hw.volumes",
+           "cluster volumes are refused: their drivers mount any part of the machine"),
+    Closed("GET", "/swarm", "hw.swarm", _SECRETS),
+    Closed("GET", "/secrets", "hw.swarm", _SECRETS),
+    Closed("GET", "/configs", "hw.swarm", _SECRETS),
+    Closed("*", "/swarm", "hw.swarm", messages.SWARM),
+    Closed("*", "/services", "hw.swarm", messages.SWARM),
+    Closed("*", "/nodes", "hw.swarm", messages.SWARM),
+    Closed("*", "/tasks", "hw.swarm", messages.SWARM),
+    Closed("*", "/secrets", "hw.swarm", messages.SWARM),
+    Closed("*", "/configs", "hw.swarm", messages.SWARM),
+    Closed("*", "/plugins", "hw.plugins", _PLUGINS),
+    Closed("*", "/debug", "route.debug",
+           "the daemon's debug pages are refused: they show its memory and its command line"),
+    Closed("OPTIONS", "/", "route.options", "a daemon answers OPTIONS for any path alike: ask for the endpoint itself"),
 )  # fmt: skip
-"""First segments of endpoints that a daemon has and the gate refuses, with the rule and the reason."""
 
 _HEADERS = frozenset(
     {"accept", "user-agent", "x-registry-auth", "x-registry-config", "traceparent", "tracestate", "baggage",
@@ -201,12 +242,11 @@ def route(head: Head, repo: RepoView) -> Routed | Refusal:
         return refuse(400, error.rule, str(error))
     if asked.version and versions.too_new(asked.version, repo.api_version or versions.NEWEST):
         return refuse(400, "http.version", _too_new(asked.version, repo))
-    candidates = [row for row in ROUTES if row.method == head.method and _matches(row.parts, asked.segments)]
+    rows = _BY_START.get((head.method, asked.segments[0]), ())
+    candidates = [row for row in rows if _matches(row.parts, asked.segments)]
     row = next((row for row in candidates if not row.when or any(key == row.when for key, _ in asked.query)), None)
     if row is None:
         return _unknown(head.method, asked, repo)
-    if asked.version and versions.too_new(asked.version, repo.api_version or versions.NEWEST):
-        return refuse(400, "http.version", _too_new(asked.version, repo), row.id)
     return _routed(row, head, asked)
 
 
@@ -250,19 +290,14 @@ def _unknown(method: str, asked: Target, repo: RepoView) -> Refusal:
     segments = asked.segments
     if "libpod" in segments[:1] or ("libpod" in segments[1:2] and _PODMAN_VERSION.fullmatch(segments[0])):
         return refuse(404, "route.libpod", "this is a Docker daemon; it does not speak podman's API (/libpod)")
-    for prefix, rule, reason in REFUSED:
-        if _starts(segments, prefix):
-            return refuse(403, rule, reason)
+    for closed in CLOSED:
+        if closed.has(method, segments):
+            return refuse(403, closed.rule, closed.reason)
     path = quoted("/" + "/".join(segments))
     note = ""
     if segments[0] == "containers" and len(segments) > 3:
         note = '; a container\'s name holds no "/"'
     return refuse(403, "route.unknown", f"the gate of repo {repo.name} knows no endpoint {method} {path}{note}")
-
-
-def _starts(segments: tuple[str, ...], prefix: tuple[str, ...]) -> bool:
-    found = segments[: len(prefix)]
-    return len(found) == len(prefix) and all(want in ("*", got) for want, got in zip(prefix, found, strict=True))
 
 
 def _routed(row: Route, head: Head, asked: Target) -> Routed | Refusal:
@@ -300,11 +335,24 @@ def _bad_query(row: Route, query: tuple[tuple[str, str], ...]) -> Refusal | None
         if key is None and _is_field(row, name):
             continue
         if key is None:
-            return refuse(403, "http.query", f"the gate knows no query key {quoted(name)} of {row.id}", row.id)
+            return refuse(403, "http.query", _no_key(row, name), row.id)
         if name in seen and not key.repeats:
             return refuse(400, "http.query", f"the query key {quoted(name)} is there twice", row.id)
         seen.add(name)
     return None
+
+
+def _no_key(row: Route, name: str) -> str:
+    if row.id == "build" and name.startswith(("entitlement", "device", "privileged", "gpus")):
+        instead = "a build gets no entitlements and no devices: leave it out, and give the device to docker run"
+        return f"the query key {quoted(name)} of a build is refused: {instead}"
+    near = names.nearest(name, row.keys, most=1) if len(name) < _NEAR_MOST else ()
+    meant = f", or write {near[0]}" if near else ""
+    return f"the gate knows no query key {quoted(name)} of {row.id}: leave it out{meant}"
+
+
+_NEAR_MOST = 64
+"""Characters of a name for which a near one is looked for; nothing real is longer."""
 
 
 def _is_field(row: Route, name: str) -> bool:

@@ -53,7 +53,7 @@ def test_finds(line: str, route: str) -> None:
 
 
 REFUSED = {
-    "OPTIONS /containers/json": (403, "route.unknown"),
+    "OPTIONS /containers/json": (403, "route.options"),
     "post /containers/create": (403, "route.unknown"),
     "GET /containers/create": (403, "route.unknown"),
     "HEAD /info": (403, "route.unknown"),
@@ -73,15 +73,15 @@ REFUSED = {
     "GET /v1.46/info": (400, "http.version"),
     "GET /v2.0/info": (400, "http.version"),
     "GET /v99.999/containers/json": (400, "http.version"),
-    "GET /plugins": (403, "hw.plugins"),
+    "GET /plugins/privileges?remote=x": (403, "hw.plugins"),
     "POST /plugins/pull?remote=x": (403, "hw.plugins"),
     "POST /swarm/init": (403, "hw.swarm"),
     "POST /services/create": (403, "hw.swarm"),
-    "GET /nodes": (403, "hw.swarm"),
-    "GET /tasks": (403, "hw.swarm"),
+    "GET /swarm": (403, "hw.swarm"),
+    "GET /tasks/x/logs": (403, "hw.swarm"),
     "POST /secrets/create": (403, "hw.swarm"),
     "POST /configs/create": (403, "hw.swarm"),
-    "PUT /volumes/v": (403, "route.unknown"),
+    "PUT /volumes/v": (403, "hw.volumes"),
     "GET /debug/pprof/heap": (403, "route.debug"),
     "POST /containers/x/checkpoints": (403, "hw.checkpoints"),
     "DELETE /containers/x/checkpoints/y": (403, "hw.checkpoints"),
@@ -276,6 +276,20 @@ def test_every_row_with_a_judged_body_has_a_shape() -> None:
 
 
 def test_the_refusal_of_a_route_has_the_rules_id() -> None:
-    found = routes.route(head("GET", "/plugins"), VIEW)
+    found = routes.route(head("POST", "/plugins/pull"), VIEW)
     assert isinstance(found, Refusal)
     assert said(found).endswith("[hw.plugins]")
+
+
+QUERIES = {
+    "POST /build?entitlements=device": "a build gets no entitlements and no devices: leave it out, and give the device",
+    "POST /build?device=x": "a build gets no entitlements and no devices",
+    "GET /containers/json?filter=x": "leave it out, or write filters",
+    "GET /containers/json?xyz=x": 'the gate knows no query key "xyz" of container.list: leave it out',
+}
+
+
+@pytest.mark.parametrize(("line", "words"), QUERIES.items(), ids=QUERIES.keys())
+def test_an_unknown_query_key_is_told_what_to_do(line: str, words: str) -> None:
+    method, _, target = line.partition(" ")
+    assert words in said_by(routes.route(head(method, target), VIEW))
