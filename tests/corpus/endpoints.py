@@ -236,7 +236,7 @@ VOLUMES = [
         post("/volumes/create", '{"Name":"evil","DriverOpts":{"device":"/dev"},"DriverOpts":{}}'),
         "body.keys",
     ),
-    one("volume.put", raw("PUT", "/volumes/evil?version=1", {"Spec": {}}), "route.unknown"),
+    one("volume.put", raw("PUT", "/volumes/evil?version=1", {"Spec": {}}), "hw.volumes"),
 ]
 
 
@@ -299,7 +299,7 @@ FAMILIES = [
     one("debug.cmdline", raw("GET", "/debug/pprof/cmdline"), "route.debug"),
     one("libpod.create", post("/libpod/containers/create", PRIVILEGED), "route.libpod"),
     one("libpod.versioned", post("/v5.0/libpod/containers/create", PRIVILEGED), "route.libpod"),
-    one("options", raw("OPTIONS", "/containers/json"), "route.unknown"),
+    one("options", raw("OPTIONS", "/containers/json"), "route.options"),
     one("trace", raw("TRACE", "/_ping"), "route.unknown"),
     one("gate.control", raw("PUT", "/v1/snapshot", {"schema": 1}), "route.unknown"),
     one("gate.status", raw("GET", "/v1/status"), "route.unknown"),
