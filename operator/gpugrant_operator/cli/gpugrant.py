@@ -118,6 +118,15 @@ def explain(root: Path, repo: str | None, grants: tuple[str, ...], policy: Path 
     sys.exit(commands.explain(root, file.read(), repo=repo, grants=grants, policy=policy))
 
 
+@gate.command("rules")
+@options.output("table", "json")
+def gate_rules(output: str) -> None:
+    """List what each rule of the gate prevents, and what can be opened for a repo."""
+    from gpugrant_operator.cli import rules_command
+
+    rules_command.show(output)
+
+
 @cli.group()
 def repo() -> None:
     """Put repos' daemons behind the gate."""
