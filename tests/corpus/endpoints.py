@@ -98,7 +98,7 @@ CONTAINERS = [
     ),
     after("checkpoint.list", raw("GET", "/containers/cc/checkpoints?dir=/"), "hw.checkpoints"),
     after("checkpoint.start", post("/containers/cc/start?checkpoint=x"), "hw.checkpoints"),
-    after("attach.websocket", raw("GET", "/containers/cc/attach/ws"), "route.websocket"),
+    after("attach.websocket", raw("GET", "/containers/cc/attach/ws"), "http.upgrade"),
     after("copy.removed", post("/containers/cc/copy", {"Resource": "/etc/passwd"}), "route.unknown"),
     one("name.dots", post("/containers/../start")),
     one("name.encoded-slash", post("/containers/a%2Fb/start")),

@@ -327,8 +327,10 @@ SECONDS = [
             "Sec-WebSocket-Key: AAAA",
             method="GET",
             target=f"{WITH_ID}/attach/ws",
-        ),
-        "route.websocket",
+        )
+        + SMUGGLED,
+        "gate.facts",
+        answers=(404, 403),
     ),
     one(
         "upgrade.no-token",

@@ -337,7 +337,16 @@ def attach(asked: Asked) -> Decision:
     violations = rules.past(held, asked.repo, asked.facts)
     if violations:
         return refused(asked, violations)
-    return Admission("container.attach", outgoing(asked, id_=id_))
+    return Admission(asked.routed.route, outgoing(asked, id_=id_))
+
+
+def attach_websocket(asked: Asked) -> Decision:
+    """The same for a browser's client (RFC 6455 4.1): without these headers the daemon has no handshake to answer."""
+    given = dict(asked.routed.headers)
+    if given.get("upgrade", "").lower() != "websocket" or "sec-websocket-key" not in given:
+        message = "attaching by WebSocket needs the headers Upgrade: websocket and Sec-WebSocket-Key"
+        return refuse(400, "http.upgrade", message, asked.routed.route)
+    return attach(asked)
 
 
 def archive(asked: Asked) -> Decision:

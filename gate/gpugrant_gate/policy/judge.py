@@ -89,6 +89,7 @@ JUDGES: Mapping[str, _Judged] = {
     "container.unpause": _Judged(containers.unpause, wants=containers.the_container),
     "container.update": _Judged(containers.update, shapes.UPDATE, containers.wanted_for_update),
     "container.attach": _Judged(containers.attach, wants=containers.the_container),
+    "container.attach.ws": _Judged(containers.attach_websocket, wants=containers.the_container),
     "exec.create": _Judged(containers.exec_create, shapes.EXEC_CREATE, containers.the_container),
     "exec.start": _Judged(
         containers.exec_start, shapes.EXEC_START, containers.wanted_for_exec_start, may_be_empty=True

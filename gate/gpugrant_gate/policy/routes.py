@@ -100,6 +100,7 @@ ROUTES: tuple[Route, ...] = (
     Route("container.update", "POST", "/containers/{c}/update", body=JUDGED, judged=True),
     Route("container.attach", "POST", "/containers/{c}/attach", _ATTACH, exchange=HIJACK, body=JUDGED, echoed=True,
           judged=True),
+    Route("container.attach.ws", "GET", "/containers/{c}/attach/ws", _ATTACH, exchange=HIJACK, judged=True),
     Route("container.remove", "DELETE", "/containers/{c}", "v? link? force?"),
     Route("exec.create", "POST", "/containers/{c}/exec", body=JUDGED, judged=True),
     Route("exec.start", "POST", "/exec/{e}/start", body=JUDGED, exchange=HIJACK, judged=True),
@@ -184,8 +185,6 @@ _SECRETS = "the swarm's tokens, secrets and configurations are not told"
 CLOSED: tuple[Closed, ...] = (
     Closed("*", "/containers/*/checkpoints", "hw.checkpoints",
            "checkpoints are refused: what is restored from one was not judged"),
-    Closed("GET", "/containers/*/attach/ws", "route.websocket",
-           "attaching by WebSocket is refused: use POST /containers/{id}/attach"),
     Closed("PUT", "/volumes/*", "hw.volumes",
            "cluster volumes are refused: their drivers mount any part of the machine"),
     Closed("GET", "/swarm", "hw.swarm", _SECRETS),
@@ -210,6 +209,8 @@ _HEADERS = frozenset(
 TUNNEL = ("upgrade", "h2c")
 """What a tunnel's request must ask for: moby daemon/server/router/grpc answers nothing else."""
 _TUNNELS = ("build.grpc", "build.session")
+_WEBSOCKET = "container.attach.ws"
+_OF_WEBSOCKET = "sec-websocket-"
 _OF_SESSION = "x-docker-expose-session-"
 """What a client's session offers to the builder (moby/buildkit session.Manager); one of them for each method."""
 _REPEATED = frozenset({f"{_OF_SESSION}grpc-method"})
@@ -382,6 +383,8 @@ def _bad_headers(row: Route, head: Head) -> Refusal | None:
 
 
 def _goes_on(name: str, row: Route) -> bool:
+    if row.id == _WEBSOCKET and (name == "upgrade" or name.startswith(_OF_WEBSOCKET)):
+        return True
     if row.id in _TUNNELS and (name == "upgrade" or name.startswith(_OF_SESSION)):
         return True
     return name in _HEADERS or name.startswith("x-meta-")

@@ -28,7 +28,7 @@ GET    /containers/{name}/json                     passed
 GET    /containers/{name}/top                      passed
 GET    /containers/{name}/logs                     passed
 GET    /containers/{name}/stats                    passed
-GET    /containers/{name}/attach/ws                refused route.websocket
+GET    /containers/{name}/attach/ws                judged
 GET    /exec/{id}/json                             passed
 GET    /containers/{name}/archive                  judged
 POST   /containers/create                          judged

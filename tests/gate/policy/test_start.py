@@ -452,6 +452,23 @@ def attach(view: RepoView, found: dict[str, Any]) -> Decision:
     return ask("POST", "/containers/web/attach?stream=1&stdin=1", view, find=knows({ContainerFact("web"): found}))
 
 
+WEBSOCKET = (("upgrade", "WebSocket"), ("sec-websocket-key", "AAAA"), ("sec-websocket-version", "13"), ("origin", "x"))
+
+
+def test_attaching_by_websocket_is_judged_like_attaching() -> None:
+    found = {ContainerFact("web"): inspected()}
+    target = "/containers/web/attach/ws?stream=1"
+    decision = ask("GET", target, WITHOUT, find=knows(found), headers=WEBSOCKET)
+    assert isinstance(decision, Admission)
+    assert decision.outgoing.exchange is Exchange.HIJACK
+    assert decision.outgoing.headers == WEBSOCKET[:3]
+    privileged = {ContainerFact("web"): inspected(Privileged=True)}
+    assert rules_of(ask("GET", target, WITHOUT, find=knows(privileged), headers=WEBSOCKET)) == ["hw.privileged"]
+    for headers in (WEBSOCKET[:1], WEBSOCKET[1:], (("upgrade", "tcp"), *WEBSOCKET[1:])):
+        assert rules_of(ask("GET", target, WITHOUT, find=knows(found), headers=headers)) == ["http.upgrade"]
+
+
+
 @pytest.mark.parametrize(
     "found",
     [inspected(), inspected(DeviceRequests=cdi(NVIDIA)), inspected(NetworkMode="host")],
