@@ -146,7 +146,7 @@ class Carriage:
             return
         elif self._client.hung_up() or not self._exchange.uploaded:
             self._finish(Gone())
-        else:
+        elif not self._exchange.may_pipe:  # else what the client sent before its end has to go first, by the pipe
             # only the client's writing side is closed: a daemon decides itself what that ends
             self._untouched = False
             self._daemon.write_eof()

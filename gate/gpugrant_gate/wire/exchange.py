@@ -94,6 +94,11 @@ class Exchange:
         """Once ended: the daemon keeps its connection, and nothing of this exchange is left on it."""
 
     @property
+    def may_pipe(self) -> bool:
+        """The answer that opens a pipe may still come."""
+        return self._call.hijack and not self.status
+
+    @property
     def uploaded(self) -> bool:
         """Nothing of the client's body is left on its connection."""
         return self._upload is None or self._upload.done

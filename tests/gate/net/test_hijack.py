@@ -61,6 +61,20 @@ async def test_bytes_right_behind_the_head_are_held_until_the_101(bench: Bench) 
     assert said.partition(b"\r\n\r\n")[2] == b"got it"
 
 
+async def test_an_end_that_comes_before_the_101_follows_the_bytes_before_it(bench: Bench) -> None:
+    """`echo hello | nc -UN gate.sock`: all of it is there before the daemon has said a word."""
+
+    async def late(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert await reader.readexactly(2) == b"{}"
+        await asyncio.sleep(0.05)
+        writer.write(UPGRADED)
+        writer.write(b"got " + await reader.read())
+
+    bench.daemon.handlers["hijack"] = late
+    said = await bench.ask(ASK + b"hello", eof=True)
+    assert said.partition(b"\r\n\r\n")[2] == b"got hello"
+
+
 @pytest.mark.req("R4", "R45")
 async def test_without_a_101_what_follows_is_no_request(bench: Bench) -> None:
     bench.daemon.answers("hijack", reply(b'{"message":"No such container"}\n', "404 Not Found"))
