@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dockerclient import FOLDER, NVIDIA, cdi, gpus, repo, run_body
+from dockerclient import FOLDER, ID, NVIDIA, cdi, gpus, inspected, repo, run_body
 from gpugrant_gate import explain
 from gpugrant_gate.policy.model import PathInfo
 
@@ -33,7 +33,10 @@ def test_an_admitted_request_is_shown_as_it_goes_on(line_end: str, more: str) ->
     lines = verdict.text.splitlines()
     assert lines[:3] == ["verdict: admitted", "route:   container.create", f"devices: {NVIDIA}"]
     assert "  POST /v1.45/containers/create?name=x HTTP/1.1" in lines
-    assert json.loads(lines[-1])["HostConfig"]["DeviceRequests"][0]["DeviceIDs"] == [NVIDIA]
+    assert "--- body as it came" in lines
+    assert '+    "Runtime": "runc",' in lines
+    after = [line[1:] for line in lines[lines.index("+++ body as it goes on") + 2 :] if not line.startswith("-")]
+    assert json.loads("\n".join(after))["HostConfig"]["DeviceRequests"][0]["DeviceIDs"] == [NVIDIA]
 
 
 def test_a_refused_request_is_shown_with_every_rule() -> None:
@@ -50,7 +53,8 @@ def test_paths_are_looked_at_by_the_function_that_is_given() -> None:
     assert not verdict.admitted
     assert verdict.notes == (
         "/srv/src on this machine: missing",
-        "no daemon is asked: there is no volume data yet",
+        "the gate would ask the daemon GET /volumes/data: it is taken to have no volume data",
+        "the verdict depends on the daemon's answers: give them with --facts FILE",
     )
     assert verdict.text.startswith("note:    /srv/src on this machine: missing\n")
 
@@ -58,7 +62,10 @@ def test_paths_are_looked_at_by_the_function_that_is_given() -> None:
 def test_what_needs_a_daemon_is_said_to_be_absent() -> None:
     verdict = explain.explain(b"POST /containers/web/start HTTP/1.1\nHost: x\n\n", HELD, look)
     assert not verdict.admitted
-    assert verdict.notes == ("no daemon is asked: there is no container web",)
+    assert verdict.notes == (
+        "the gate would ask the daemon GET /containers/web/json: it is taken to have no container web",
+        "the verdict depends on the daemon's answers: give them with --facts FILE",
+    )
     assert "status 404" in verdict.text
 
 
@@ -119,3 +126,63 @@ def test_credentials_are_not_shown() -> None:
     verdict = explain.explain(raw, HELD, look)
     assert verdict.admitted
     assert "s3cret" not in verdict.text
+
+
+START = b"POST /containers/web/start HTTP/1.1\nHost: x\n\n"
+WEB = {**inspected(NetworkMode="host", Binds=["data:/data"]), "Name": "/web"}
+DATA = {"Name": "data", "Driver": "local", "Mountpoint": "/m", "Options": None, "Scope": "local"}
+EXEC = {"ID": "ab" * 32, "ContainerID": ID, "ProcessConfig": {"privileged": True}}
+
+
+def test_the_daemons_answers_decide_where_they_are_given() -> None:
+    known = explain.answers([[WEB, DATA]])
+    closed = explain.explain(START, repo(), look, known)
+    assert not closed.admitted
+    assert "rule:    host.network: the host's network is refused" in closed.text
+    assert "note:    the daemon's answer to GET /containers/web/json is given" in closed.text
+    opened = explain.explain(START, repo(open=frozenset({"host.network"})), look, known)
+    assert opened.admitted
+    assert f"/containers/{ID}/start" in opened.text
+    missing = explain.explain(START, repo(), look, explain.answers([[DATA]]))
+    assert "status 404" in missing.text
+    assert "is taken to be: no container web" in missing.text
+
+
+def test_every_kind_of_answer_is_found_by_its_names() -> None:
+    exec_start = f"POST /exec/{EXEC['ID']}/start HTTP/1.1\nHost: x\n\n".encode()
+    known = explain.answers([EXEC, [{**WEB, "Name": "/other"}]])
+    assert "hw.privileged" in explain.explain(exec_start, repo(), look, known).text
+    short = START.replace(b"/web/", f"/{ID[:12]}/".encode())
+    assert "host.network" in explain.explain(short, repo(), look, known).text
+    network = {"Id": ID, "Name": "lan", "IPAM": {}, "Driver": "macvlan"}
+    body = create(run_body(NetworkMode="lan"))
+    assert "host.network-driver" in explain.explain(body, repo(), look, explain.answers([network])).text
+
+
+@pytest.mark.parametrize("value", [1, "x", [1], [[WEB]], None])
+def test_answers_are_objects(value: object) -> None:
+    with pytest.raises(ValueError, match="as docker inspect prints them"):
+        explain.answers([value])
+
+
+def test_passwords_are_not_shown() -> None:
+    login = json.dumps({"username": "u", "password": "s3cret", "serveraddress": "r", "identitytoken": "t0ken"})
+    raw = f"POST /auth HTTP/1.1\nHost: x\nContent-Type: application/json\nContent-Length: {len(login)}\n\n{login}"
+    shown = explain.explain(raw.encode(), HELD, look)
+    assert shown.admitted
+    assert "s3cret" not in shown.text
+    assert "t0ken" not in shown.text
+    dockerode = explain.explain(create({**run_body(), "authconfig": {"password": "s3cret"}}), HELD, look)
+    assert dockerode.admitted
+    assert "s3cret" not in dockerode.text
+
+
+def test_a_body_that_is_not_changed_is_shown_once() -> None:
+    command = {"Cmd": ["sh"], "Tty": True}
+    raw = json.dumps(command)
+    text = (
+        f"POST /containers/web/exec HTTP/1.1\nHost: x\nContent-Type: application/json\nContent-Length: {len(raw)}\n\n"
+    )
+    plain = {**inspected(), "Name": "/web"}
+    shown = explain.explain((text + raw).encode(), repo(), look, explain.answers([plain])).text
+    assert json.loads(shown.partition("body, as it came:\n")[2]) == command

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import socket
 from dataclasses import dataclass
@@ -73,14 +75,50 @@ def serve(root: Path, *, hardware: Path, trial: Trial | None) -> int:
     )
 
 
-def explain(root: Path, raw: bytes, *, repo: str | None, grants: tuple[str, ...], policy: Path | None) -> int:
+def explain(
+    root: Path,
+    raw: bytes,
+    *,
+    repo: str | None,
+    grants: tuple[str, ...],
+    policy: Path | None,
+    facts: tuple[Path, ...] = (),
+) -> int:
     """Prints what the gate would do with the request; 0: it is admitted, 1: it is refused."""
-    file = None if policy is None else _policy(policy)
+    layout = Layout(root)
+    known = _answers(facts) if facts else None
+    file = _policy(policy) if policy is not None else _file_of(repo, layout)
     name = checked_repo(repo or (file.name if file is not None else "repo"))
-    view = _view(Layout(root), name, checked_devices(grants), file)
-    explanation = judging.explain(raw, view, lambda path: paths.look(path, view.binds))
+    view = _view(layout, name, checked_devices(grants), file)
+    explanation = judging.explain(raw, view, lambda path: paths.look(path, view.binds), known)
     click.echo(explanation.text, nl=False)
     return 0 if explanation.admitted else 1
+
+
+def _file_of(repo: str | None, layout: Layout) -> RepoFile | None:
+    """The file of the repo in this root's repos.d; None where there is none."""
+    if repo is None:
+        return None
+    for path in sorted(layout.repos.glob(f"*{repofile.SUFFIX}")):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            found = repofile.parse(path.read_text(encoding="utf-8"), str(path))
+            if isinstance(found, RepoFile) and found.name == repo:
+                return found
+    return None
+
+
+def _answers(files: tuple[Path, ...]) -> judging.Answers:
+    """What the daemon said, out of these files; raises Failure."""
+    values = []
+    for file in files:
+        try:
+            values.append(json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise Failure(f"{file} can't be read as JSON: {error}") from error
+    try:
+        return judging.answers(values)
+    except ValueError as error:
+        raise Failure(f"{', '.join(map(str, files))}: {error}") from error
 
 
 def _policy(path: Path) -> RepoFile:
@@ -103,6 +141,7 @@ def _view(layout: Layout, name: str, grants: tuple[str, ...], file: RepoFile | N
         uid=os.getuid(),
         gid=os.getgid(),
         binds=() if file is None else file.binds or (),
+        open=frozenset() if file is None else file.opened,
     )
     devices = tuple(cdi.merge(sealed.read_specs(layout.cdi)).names)
     held = tuple(Grant(name, EXPLAINED_ID, device) for device in grants)

@@ -107,15 +107,32 @@ def gate(
 
 @gate.command()
 @options.root
-@click.option("--repo", metavar="NAME", help="The repo's name. Default: the policy's, else repo.")
+@click.option("--repo", metavar="NAME", help="The repo's name; its file in repos.d counts. Default: the policy's.")
 @click.option("--grant", "grants", multiple=True, metavar="DEVICE", help="A granted device; repeatable.")
-@click.option("--policy", type=options.ABSOLUTE, metavar="FILE", help="A file as in repos.d.")
+@click.option("--policy", type=options.ABSOLUTE, metavar="FILE", help="A file as in repos.d, in its place.")
+@click.option(
+    "--facts",
+    multiple=True,
+    type=options.ABSOLUTE,
+    metavar="FILE",
+    help="What the daemon says: the output of docker inspect, docker info -f json; repeatable.",
+)
 @click.argument("file", type=click.File("rb"))
-def explain(root: Path, repo: str | None, grants: tuple[str, ...], policy: Path | None, file: BinaryIO) -> None:
-    """Judge the raw HTTP request in FILE (- for stdin); exit 0 when it is admitted, 1 when it is refused."""
+def explain(
+    root: Path,
+    repo: str | None,
+    grants: tuple[str, ...],
+    policy: Path | None,
+    facts: tuple[Path, ...],
+    file: BinaryIO,
+) -> None:
+    """Judge the raw HTTP request in FILE (- for stdin); exit 0 when it is admitted, 1 when it is refused.
+
+    It prints the rules that refuse it, or the request as it would go on, with what the gate changes in its body.
+    """
     from gpugrant_operator.cli import gate_commands as commands
 
-    sys.exit(commands.explain(root, file.read(), repo=repo, grants=grants, policy=policy))
+    sys.exit(commands.explain(root, file.read(), repo=repo, grants=grants, policy=policy, facts=facts))
 
 
 @gate.command("rules")

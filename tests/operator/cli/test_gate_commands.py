@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -16,6 +17,7 @@ from click.testing import CliRunner, Result
 
 import rig
 import stand_in_daemon
+from dockerclient import inspected
 from gpugrant_crds import snapshot
 from gpugrant_crds.layout import Layout
 from gpugrant_crds.snapshot import StoredSnapshot
@@ -74,6 +76,36 @@ def test_the_machine_is_the_one_of_the_roots_snapshot(root: Path) -> None:
 def test_privileged_is_refused_whatever_is_granted(root: Path) -> None:
     refused = explain(root, request('{"Privileged": true}'), "--grant", ALL)
     assert (refused.exit_code, "verdict: refused" in refused.stdout) == (1, True)
+
+
+HOST = '{"NetworkMode": "host"}'
+
+
+def test_what_a_repos_file_opens_counts(root: Path) -> None:
+    text = "name: from-file\nupstream: /d.sock\nopen: [host.network]\n"
+    policy = root / "p.yaml"
+    policy.write_text(text)
+    assert explain(root, request(HOST), "--policy", str(policy)).exit_code == 0
+    assert explain(root, request('{"Privileged": true}'), "--policy", str(policy)).exit_code == 1
+    closed = explain(root, request(HOST), "--repo", "from-file")
+    assert (closed.exit_code, "open: [host.network] in the file of repo from-file" in closed.stdout) == (1, True)
+    layout = Layout(root)
+    layout.repos.mkdir(parents=True)
+    (layout.repos / "x.yaml").write_text(text)
+    assert explain(root, request(HOST), "--repo", "from-file").exit_code == 0
+
+
+def test_the_daemons_answers_come_from_files(root: Path) -> None:
+    start = "POST /containers/web/start HTTP/1.1\nHost: d\n\n"
+    facts = root / "facts.json"
+    facts.write_text(json.dumps([{**inspected(Privileged=True), "Name": "/web"}]))
+    refused = explain(root, start, "--facts", str(facts))
+    assert (refused.exit_code, "hw.privileged" in refused.stdout) == (1, True)
+    facts.write_text("[1]")
+    broken = explain(root, start, "--facts", str(facts))
+    assert (broken.exit_code, "as docker inspect prints them" in broken.stderr) == (1, True)
+    facts.write_text("x")
+    assert "can't be read as JSON" in explain(root, start, "--facts", str(facts)).stderr
 
 
 def test_a_policy_is_a_file_as_in_repos_d(root: Path) -> None:
