@@ -176,7 +176,7 @@ class RepoServer:
         self._view: RepoView | None = None
         self._view_ends: datetime | None = None
         self._tunnels: dict[Link, frozenset[str]] = {}
-        """Open builds, with the devices that were granted when each began."""
+        """Open builds, with the devices that were granted before the last change."""
         self._cut: set[Link] = set()
 
     @property
@@ -271,13 +271,15 @@ class RepoServer:
     def renew(self) -> None:
         """What the view was made of is another: builds that would not be let in any more end (design 5)."""
         self._view = None
-        for daemon, granted in self._tunnels.items():
-            if daemon not in self._cut and self._ends_build(granted):
+        for daemon, granted in tuple(self._tunnels.items()):
+            view = self.view()
+            self._tunnels[daemon] = view.granted
+            if daemon not in self._cut and self._ends_build(granted, view):
                 self._cut.add(daemon)
                 daemon.abort()
 
-    def _ends_build(self, granted: frozenset[str]) -> bool:
-        view, fitness = self.view(), self._daemon.fitness
+    def _ends_build(self, granted: frozenset[str], view: RepoView) -> bool:
+        fitness = self._daemon.fitness
         if view.unfit or view.buildkit:
             return True
         may_hold = fitness is None or (not fitness.sealed and buildkit.has_devices(fitness.builder))

@@ -98,6 +98,7 @@ JUDGES: Mapping[str, _Judged] = {
     "container.archive.head": _Judged(containers.archive, wants=containers.the_container),
     "container.archive.put": _Judged(containers.archive, wants=containers.the_container),
     "image.commit": _Judged(resources.commit, shapes.COMMIT, may_be_empty=True),
+    "image.pull": _Judged(resources.pull),
     "image.import": _Judged(resources.import_image),
     "build": _Judged(resources.build, wants=resources.wanted_for_build),
     "build.grpc": _Judged(resources.tunnel, wants=resources.wanted_for_build),

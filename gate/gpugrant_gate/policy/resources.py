@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from gpugrant_gate.policy import host, messages
@@ -20,6 +21,19 @@ def import_image(asked: Asked) -> Decision:
     if source != "-":
         message = "an import from an address is refused, for the daemon would fetch it: docker import - < FILE"
         return refused(asked, (Violation("host.import", message),))
+    return passed(asked)
+
+
+_BUILDX = re.compile(r"(docker\.io/)?moby/buildkit[:@].*buildx-stable.*", re.ASCII)
+"""What buildx pulls for a builder in a container (docker/buildx driver/bkimage)."""
+
+
+def pull(asked: Asked) -> Decision:
+    """Any image, but one that buildx starts in a privileged container: said before it is fetched."""
+    query = dict(asked.routed.query)
+    if _BUILDX.fullmatch(f"{query.get('fromImage', '')}:{query.get('tag', '')}"):
+        why = f"a builder in a container is refused, for it is privileged; {messages.builder_container(asked.repo)}"
+        return refused(asked, (Violation("build.container", why),))
     return passed(asked)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dockerclient import ask, repo, rules_of, said
-from gpugrant_gate.policy.model import Admission, Exchange, Refusal
+from gpugrant_gate.policy.model import Admission, Exchange, Refusal, RepoView
 
 OPEN = repo(buildkit="")
 SHUT = repo(buildkit="its daemon lets builds use devices (device): put … into /etc/docker/daemon.json and restart it")
@@ -56,6 +56,28 @@ def test_a_client_without_buildx_builds_too() -> None:
     decision = ask("POST", OLD_CLIENT, OPEN)
     assert isinstance(decision, Admission)
     assert not decision.build
+
+
+@pytest.mark.parametrize("view", [OPEN, SHUT])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "fromImage=moby%2Fbuildkit&tag=buildx-stable-1",
+        "fromImage=docker.io%2Fmoby%2Fbuildkit&tag=buildx-stable-1-rootless",
+        "fromImage=moby%2Fbuildkit%3Abuildx-stable-1",
+    ],
+)
+def test_a_builder_in_a_container_is_refused_before_its_image_is_fetched(view: RepoView, query: str) -> None:
+    decision = ask("POST", f"/images/create?{query}", view)
+    assert rules_of(decision) == ["build.container"]
+    assert ("DOCKER_BUILDKIT=0" if view is SHUT else "docker buildx use default") in said(decision)
+
+
+@pytest.mark.parametrize(
+    "query", ["fromImage=moby%2Fbuildkit&tag=v0.20.0", "fromImage=x%2Fbuildkit&tag=buildx-stable-1"]
+)
+def test_other_images_are_fetched(query: str) -> None:
+    assert isinstance(ask("POST", f"/images/create?{query}", OPEN), Admission)
 
 
 REFUSED = {
