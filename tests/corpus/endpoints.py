@@ -43,7 +43,7 @@ def after(id_: str, request: bytes, rule: str = "", **more: Any) -> Attack:
 
 
 CONTAINERS = [
-    after("exec.privileged", post("/containers/cc/exec", SHELL | {"Privileged": True}), "hw.privileged"),
+    after("exec.asks-privileged", post("/containers/cc/exec", SHELL | {"Privileged": True}), "hw.privileged"),
     after("exec.privileged-case", post("/containers/cc/exec", SHELL | {"privileged": True}), "hw.privileged"),
     after(
         "exec.privileged-twice",
@@ -104,6 +104,10 @@ CONTAINERS = [
     one("name.encoded-slash", post("/containers/a%2Fb/start")),
     one("name.leading-slash", post("/containers//cc/start")),
     one("create.name-slash", create(host(), "a/b")),
+    one("create.name-unicode", create(host(), "%ef%ac%81le"), answers=(400,)),
+    one("create.name-newline", create(host(), "a%0ab")),
+    one("create.name-like-an-id", create(host(), "0" * 64), free=True),
+    one("create.name-of-a-network", create(host(), "host"), free=True),
     one("create.link-alias-slash", create(host(Links=["nobody:x/start"]))),
 ]
 
@@ -213,6 +217,27 @@ BUILDS = [
 ]
 
 
+DOCKERFILES = [
+    one(
+        f"dockerfile.{id_}",
+        raw("POST", "/v1.45/build?forcerm=1", archive(("Dockerfile", tarfile.REGTYPE, text.encode())), TAR),
+        free=True,
+        never=b"Successfully built",
+    )
+    for id_, text in {
+        "device": "FROM ubuntu:24.04\nRUN --device=nvidia.com/gpu=0 cat /dev/nvidia0\n",
+        "device-syntax": "# syntax=docker/dockerfile:1-labs\nFROM ubuntu:24.04\nRUN --device=nvidia.com/gpu=0 id\n",
+        "insecure": "FROM ubuntu:24.04\nRUN --security=insecure cat /dev/mem\n",
+        "network": "FROM ubuntu:24.04\nRUN --network=host id\n",
+        "mount": "FROM ubuntu:24.04\nRUN --mount=type=bind,source=/dev,target=/x ls /x\n",
+        "volume": 'FROM ubuntu:24.04\nVOLUME ["/dev:/x"]\nRUN ls /x\n',
+        "mount-device": "FROM ubuntu:24.04\nRUN mkdir /m && mount -t devtmpfs x /m && ls /m\n",
+        "cgroup": "FROM ubuntu:24.04\nRUN echo a >/sys/fs/cgroup/devices/devices.allow\n",
+    }.items()
+]
+"""Each step fails where it gets nothing."""
+
+
 def volume(id_: str, rule: str = "hw.volumes", **fields: Any) -> Attack:
     return one(f"volume.{id_}", post("/volumes/create", {"Name": "evil"} | fields), rule)
 
@@ -258,6 +283,10 @@ NETWORKS = [
     network("config-from", "body.field", ConfigFrom={"Network": "x"}),
     network("config-only", "body.field", ConfigOnly=True),
     network("ingress", "body.field", Ingress=True),
+    *(
+        one(f"network.name-{name}", post("/networks/create", {"Name": name}), free=True)
+        for name in ("host", "none", "default", "container:cc", "ns:/proc/1/ns/net", "../host", "h\u043est")
+    ),
     Attack("network.connect-host", (CREATED, post("/networks/host/connect", {"Container": "cc"})), "host.network"),
     Attack(
         "network.connect-options",
@@ -298,7 +327,7 @@ FAMILIES = [
     one("debug.vars", raw("GET", "/debug/vars"), "route.debug"),
     one("debug.cmdline", raw("GET", "/debug/pprof/cmdline"), "route.debug"),
     one("libpod.create", post("/libpod/containers/create", PRIVILEGED), "route.libpod"),
-    one("libpod.versioned", post("/v5.0/libpod/containers/create", PRIVILEGED), "route.libpod"),
+    one("libpod.versioned", post("/v5.0/libpod/containers/create", PRIVILEGED), "http.version"),
     one("options", raw("OPTIONS", "/containers/json"), "route.options"),
     one("trace", raw("TRACE", "/_ping"), "route.unknown"),
     one("gate.control", raw("PUT", "/v1/snapshot", {"schema": 1}), "route.unknown"),
@@ -306,4 +335,4 @@ FAMILIES = [
     one("metrics", raw("GET", "/metrics"), "route.unknown"),
 ]
 
-TABLE = [*CONTAINERS, *ARCHIVES, *IMAGES, *BUILDS, *VOLUMES, *NETWORKS, *FAMILIES]
+TABLE = [*CONTAINERS, *ARCHIVES, *IMAGES, *BUILDS, *DOCKERFILES, *VOLUMES, *NETWORKS, *FAMILIES]

@@ -30,6 +30,7 @@ from gpugrant_gate.policy.model import (
     RepoView,
     Routed,
 )
+from gpugrant_gate.policy.model import Exchange as Carrying
 from gpugrant_gate.settings import Limits
 from gpugrant_gate.wire import heads, messages
 from gpugrant_gate.wire.exchange import Exchange
@@ -199,6 +200,8 @@ class Turn:
         if isinstance(routed, Refusal):
             return await self._refuse(routed)
         self._record.route = routed.route
+        if routed.exchange is Carrying.HIJACK:
+            self._keep_alive = False  # after a refusal: what is meant for the pipe is never read as a request
         asked = _Asked(data, view, request, routed, await body.read(routed.body), body)
         while True:
             sent = await self._judged_and_sent(asked)
