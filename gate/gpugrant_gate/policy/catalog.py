@@ -27,7 +27,6 @@ OTHERS: tuple[tuple[str, str, str], ...] = (
     ("route.unknown", "endpoints that the gate does not know", _UNKNOWN),
     ("route.options", "OPTIONS, which says the same of every path", "nobody needs it"),
     ("route.libpod", "podman's API", "no Docker daemon has it"),
-    ("route.websocket", "an attach by WebSocket", "the other attach does the same"),
     ("route.debug", "the daemon's debug pages", "they show its memory"),
     ("http.version", "an API version that the daemon or the gate does not know", _UNKNOWN),
     ("http.path", "paths with more than one meaning", _NOT_READ),

@@ -49,12 +49,14 @@ def builder_container(repo: RepoView) -> str:
     return buildkit(repo) or "a builder of its own is not needed: docker buildx use default builds in the repo's daemon"
 
 
-def to_open(repo: RepoView, *names: str) -> str:
-    """`; …` with how an operator opens these host rules for the repo; empty where none of them can be opened."""
-    can = [name for name in dict.fromkeys(names) if openings.is_openable(name)]
-    return (
-        f"; an operator can open it: open: [{', '.join(can)}] in the file of repo {repo.name} in repos.d" if can else ""
-    )
+def to_open(repo: RepoView, *asked: str) -> str:
+    """`; …` with how an operator opens these host rules for the repo, and why some of them never are; often empty."""
+    names = tuple(dict.fromkeys(asked))
+    openable = [name for name in names if openings.is_openable(name)]
+    text = "".join(f"; {name} can't be opened: {openings.NEVER[name]}" for name in names if name in openings.NEVER)
+    if openable:
+        text += f"; an operator can open it: open: [{', '.join(openable)}] in the file of repo {repo.name} in repos.d"
+    return text
 
 
 def grant_command(device: str, repo: RepoView) -> str:

@@ -65,8 +65,14 @@ def trees(container: Container, repo: RepoView) -> Iterator[str]:
         if is_below(path, "/dev") and path != "/dev":
             yield f"the bind of {messages.raw_device(path, repo, compose=container.compose)}"
         elif (tree := _tree(path, repo)) is not None:
-            holds = "it lies in" if is_below(path, tree) else "it holds"
-            yield f"the bind source {quoted(mount.source)} is refused: {holds} {tree}, which no container may see"
+            yield f"the bind source {quoted(mount.source)} is refused: {_why_not(path, tree, container, repo)}"
+
+
+def _why_not(path: str, tree: str, container: Container, repo: RepoView) -> str:
+    if path == "/dev":
+        form = messages.gpu_form(repo, compose=container.compose)
+        return f"it holds every device of the machine; for a GPU write {form}"
+    return f"it {'lies in' if is_below(path, tree) else 'holds'} {tree}, which no container may see"
 
 
 def volume_options(container: Container, repo: RepoView) -> Iterator[str]:

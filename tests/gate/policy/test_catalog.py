@@ -17,7 +17,7 @@ ID = re.compile(r"[\"\[]((?:hw|host|http|body|route|start|gate|wire)\.[a-z-]+)[\
 
 def in_code() -> set[str]:
     """Every rule's id that stands in the gate's code."""
-    texts = (file.read_text() for file in SOURCES.rglob("*.py"))
+    texts = (file.read_text() for file in SOURCES.rglob("*.py") if file.name != "catalog.py")
     return {first or second for text in texts for first, second in ID.findall(text)}
 
 

@@ -1,15 +1,19 @@
-"""Host rules: what is only power over the machine, all closed in this form; and what stays open."""
+"""Host rules: what is only power over the machine; what of it can be opened for a repo, and what stays open."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from dockerclient import ID, create, inspected, knows, repo, rules_of, run_body, said, sent
-from gpugrant_gate.policy.model import Admission, ContainerFact
+from dockerclient import ID, ask, create, inspected, knows, repo, rules_of, run_body, said, sent
+from gpugrant_crds import openings
+from gpugrant_gate.policy import judge, routes
+from gpugrant_gate.policy.model import Admission, ContainerFact, ExecFact, Head, ListenersFact, NetworkFact, Routed
 
 VIEW = repo()
+JSON = (("content-type", "application/json"),)
 
 REFUSED = {
     "host network": ({"NetworkMode": "host"}, "host.network"),
@@ -127,3 +131,158 @@ def test_a_namespace_of_a_container_that_is_not_there_is_refused() -> None:
 
 def test_no_rule_closes_a_plain_container() -> None:
     assert isinstance(create(VIEW, run_body()), Admission)
+
+
+# opened for a repo by name
+
+OPENED = {
+    "host network": ({"NetworkMode": "host"}, "host.network"),
+    "host IPC": ({"IpcMode": "host"}, "host.ipc"),
+    "host user namespace": ({"UsernsMode": "host"}, "host.userns"),
+    "NET_ADMIN": ({"CapAdd": ["cap_net_admin"]}, "host.capabilities=NET_ADMIN"),
+    "SYSLOG": ({"CapAdd": ["SYSLOG"]}, "host.capabilities=SYSLOG"),
+    "no seccomp": ({"SecurityOpt": ["seccomp=unconfined"]}, "host.security=seccomp=unconfined"),
+    "no seccomp, old form": ({"SecurityOpt": ["seccomp:unconfined"]}, "host.security=seccomp=unconfined"),
+    "no AppArmor": ({"SecurityOpt": ["apparmor=unconfined"]}, "host.security=apparmor=unconfined"),
+    "no SELinux, bare": ({"SecurityOpt": ["disable"]}, "host.security=label=disable"),
+    "a type": ({"SecurityOpt": ["label:type:spc_t"]}, "host.security=label=type:spc_t"),
+    "syslog": ({"LogConfig": {"Type": "syslog", "Config": {"syslog-address": "udp://x:514"}}}, "host.log=syslog"),
+}
+
+
+@pytest.mark.parametrize(("host", "opening"), OPENED.values(), ids=OPENED.keys())
+@pytest.mark.req("R45")
+def test_an_opening_lets_that_pass_and_nothing_else(host: dict[str, Any], opening: str) -> None:
+    closed = create(VIEW, run_body(**host))
+    assert rules_of(closed) == [opening.partition("=")[0]]
+    assert f"an operator can open it: open: [{opening}] in the file of repo gpu-a in repos.d" in said(closed)
+    view = repo(open=frozenset({opening}))
+    passed = sent(create(view, run_body(**host)))["HostConfig"]
+    assert {key: passed[key] for key in host if key != "CapAdd"} == {k: v for k, v in host.items() if k != "CapAdd"}
+    for other, name in OPENED.values():
+        if name != opening:
+            assert rules_of(create(view, run_body(**other))) == [name.partition("=")[0]]
+
+
+STAYS = {
+    "a sysctl of the machine's network": ({"NetworkMode": "host", "Sysctls": {"net.a": "1"}}, ["host.sysctls"]),
+    "a sysctl of another's network": ({"NetworkMode": "container:web", "Sysctls": {"net.a": "1"}}, ["host.sysctls"]),
+    "a sysctl of the machine's memory": ({"IpcMode": "host", "Sysctls": {"kernel.sem": "1"}}, ["host.sysctls"]),
+    "a capability of no opening": ({"CapAdd": ["NET_ADMIN", "BPF"]}, ["host.capabilities"]),
+    "SYS_ADMIN": ({"CapAdd": ["SYS_ADMIN"]}, ["hw.capabilities"]),
+    "a seccomp profile": ({"SecurityOpt": ['seccomp={"x":1}']}, ["host.security"]),
+    "no masks": ({"MaskedPaths": []}, ["hw.masks"]),
+    "a socket for a log": ({"LogConfig": {"Type": "syslog", "Config": {"syslog-address": "unix:///x"}}}, ["host.log"]),
+    "a file for a log": ({"LogConfig": {"Type": "syslog", "Config": {"syslog-tls-key": "/x"}}}, ["host.log"]),
+    "host PID": ({"PidMode": "host"}, ["hw.pid"]),
+}
+EVERYTHING = frozenset(opening.name for opening in openings.OPENINGS)
+LENDER = knows({ContainerFact("web"): inspected(NetworkMode="host", IpcMode="host")})
+
+
+@pytest.mark.parametrize(("host", "rules"), STAYS.values(), ids=STAYS.keys())
+@pytest.mark.req("R45")
+def test_what_stays_refused_when_everything_is_open(host: dict[str, Any], rules: list[str]) -> None:
+    assert rules_of(create(repo(open=EVERYTHING), run_body(**host), LENDER)) == rules
+
+
+def test_what_can_never_be_opened_says_why() -> None:
+    message = said(create(VIEW, run_body(CapAdd=["BPF", "NET_ADMIN"])))
+    assert "host.capabilities=BPF can't be opened: it changes what the kernel runs" in message
+    assert "open: [host.capabilities=NET_ADMIN]" in message
+    assert "can open it" not in said(create(VIEW, run_body(CapAdd=["BPF"])))
+
+
+@pytest.mark.parametrize(("field", "opening"), [("NetworkMode", "host.network"), ("IpcMode", "host.ipc")])
+def test_a_namespace_of_the_host_is_shared_where_it_is_open(field: str, opening: str) -> None:
+    body = run_body(**{field: "container:web"})
+    assert rules_of(create(VIEW, body, LENDER)) == ["host.shared"]
+    assert isinstance(create(repo(open=frozenset({opening})), body, LENDER), Admission)
+
+
+NETWORKS = {
+    "the host's by its id": ("host", "host.network", "host.network"),
+    "macvlan": ("macvlan", "host.network-driver", "host.network-driver=macvlan"),
+    "a plugin's": ("x/y", "host.network-driver", ""),
+}
+
+
+@pytest.mark.parametrize(("driver", "rule", "opening"), NETWORKS.values(), ids=NETWORKS.keys())
+@pytest.mark.parametrize("where", ["mode", "endpoint"])
+def test_a_network_is_what_the_daemon_finds_by_its_name(driver: str, rule: str, opening: str, where: str) -> None:
+    body: dict[str, Any] = {"Image": "x", "HostConfig": {"NetworkMode": ID}}
+    if where == "endpoint":
+        body = {"Image": "x", "NetworkingConfig": {"EndpointsConfig": {ID: {}}}}
+    find = knows({NetworkFact(ID): {"Id": ID, "Name": "n", "Driver": driver}})
+    assert rules_of(create(VIEW, body, find)) == [rule]
+    if opening:
+        assert isinstance(create(repo(open=frozenset({opening})), body, find), Admission)
+    connect = ask("POST", f"/networks/{ID}/connect", VIEW, {"Container": "web"}, find=find)
+    assert rules_of(connect) == [rule]
+
+
+def test_a_network_that_could_not_be_looked_at_is_refused() -> None:
+    routed = routes.route(Head("POST", "/containers/create", JSON, (1, 1), True), VIEW)
+    assert isinstance(routed, Routed)
+    body = json.dumps(run_body(NetworkMode="proj_default")).encode()
+    assert rules_of(judge.judge(routed, body, {}, VIEW)) == ["host.network"]
+
+
+HANDS_OUT = {
+    "an X server": "/tmp/.X11-unix/X0",
+    "an old containerd": "/containerd-shim/moby/x/shim.sock",
+}
+
+
+@pytest.mark.parametrize("name", HANDS_OUT.values(), ids=HANDS_OUT.keys())
+@pytest.mark.req("R45")
+def test_the_hosts_network_is_not_open_beside_who_hands_out_devices(name: str) -> None:
+    view = repo(open=frozenset({"host.network"}))
+    find = knows({ListenersFact(): ("/tmp/dbus-x", name), ContainerFact("web"): inspected(NetworkMode="host")})
+    for mode in ("host", "container:web"):
+        assert rules_of(create(view, run_body(NetworkMode=mode), find)) == ["hw.listeners"]
+    assert isinstance(create(view, run_body(NetworkMode="proj_default"), find), Admission)
+    assert rules_of(ask("POST", "/containers/web/start", view, find=find)) == ["hw.listeners"]
+    assert rules_of(ask("POST", "/build?networkmode=host", view, find=find)) == ["hw.listeners"]
+    assert isinstance(ask("POST", "/containers/web/attach", view, find=find), Admission)
+
+
+def test_a_build_may_use_the_hosts_network_where_it_is_open() -> None:
+    assert rules_of(ask("POST", "/build?networkmode=host", VIEW)) == ["host.network"]
+    assert isinstance(ask("POST", "/build?networkmode=host", repo(open=frozenset({"host.network"}))), Admission)
+
+
+# who may trace
+
+TRACES = repo(open=frozenset({"host.capabilities=SYS_PTRACE"}))
+
+
+@pytest.mark.req("R45")
+def test_a_tracer_gets_no_healthcheck() -> None:
+    assert sent(create(TRACES, run_body(CapAdd=["SYS_PTRACE"])))["Healthcheck"] == {"Test": ["NONE"]}
+    assert "Healthcheck" not in sent(create(TRACES, run_body()))
+    for test in (["CMD", "true"], ["CMD-SHELL", "true"]):
+        body = run_body(config={"Healthcheck": {"Test": test}}, CapAdd=["SYS_PTRACE"])
+        decision = create(TRACES, body)
+        assert rules_of(decision) == ["hw.tracer"]
+        assert "healthcheck: {disable: true}" in said(decision)
+
+
+@pytest.mark.req("R45")
+def test_a_tracer_takes_no_exec_whatever_is_open() -> None:
+    view = repo(open=EVERYTHING)
+    find = knows({ContainerFact("web"): inspected(CapAdd=["CAP_SYS_PTRACE"])})
+    decision = ask("POST", "/containers/web/exec", view, {"Cmd": ["sh"]}, find=find)
+    assert rules_of(decision) == ["hw.tracer"]
+    assert "start what you need with the container" in said(decision)
+    exec_id = "ab" * 32
+    started = knows({ExecFact(exec_id): {"ContainerID": ID}, ContainerFact(ID): inspected(CapAdd=["SYS_PTRACE"])})
+    assert rules_of(ask("POST", f"/exec/{exec_id}/start", view, {}, find=started)) == ["hw.tracer"]
+
+
+@pytest.mark.req("R45")
+def test_a_tracer_whose_image_brought_a_healthcheck_past_the_gate_does_not_start() -> None:
+    found = inspected(CapAdd=["SYS_PTRACE"])
+    found["Config"]["Healthcheck"] = {"Test": ["CMD", "true"]}
+    find = knows({ContainerFact("web"): found})
+    assert rules_of(ask("POST", "/containers/web/start", TRACES, find=find)) == ["hw.tracer"]

@@ -59,7 +59,7 @@ GET    /images/{image}/history                     passed
 GET    /images/{image}/json                        passed
 GET    /images/{image}/attestations                passed
 POST   /images/load                                passed
-POST   /images/create                              passed
+POST   /images/create                              judged
 POST   /images/create?fromSrc=-                    judged
 POST   /images/{image}/push                        passed
 POST   /images/{image}/tag                         passed

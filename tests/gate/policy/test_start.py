@@ -468,7 +468,6 @@ def test_attaching_by_websocket_is_judged_like_attaching() -> None:
         assert rules_of(ask("GET", target, WITHOUT, find=knows(found), headers=headers)) == ["http.upgrade"]
 
 
-
 @pytest.mark.parametrize(
     "found",
     [inspected(), inspected(DeviceRequests=cdi(NVIDIA)), inspected(NetworkMode="host")],
