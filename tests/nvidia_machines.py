@@ -4,6 +4,7 @@ that do what the real ones would and note how they were called.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from machines import EXAMPLES, Machine
@@ -87,55 +88,19 @@ def systemd(machine: Machine, *, refresh_unit: bool = True) -> None:
 
 
 STORE = "nvlti.inf_amd64_4bd2a3580753f54d"
-
-WSL_TOOLKIT = """\
-[ "$1" = --version ] && { echo "NVIDIA Container Toolkit CLI version 1.20.2"; exit; }
-echo "nvidia-ctk $*" >>"$GPUGRANT_HARDWARE/calls"
-out=${NVIDIA_CTK_CDI_OUTPUT_FILE_PATH-}
-for word in "$@"; do case $word in --output=*) out=${word#--output=} ;; esac; done
-store=$(cd "$GPUGRANT_HARDWARE/usr/lib/wsl/drivers" && ls -d */ | head -n 1)
-cat >"$out.new" <<END
-cdiVersion: 0.5.0
-kind: nvidia.com/gpu
-devices:
-- name: all
-  containerEdits:
-    deviceNodes:
-    - path: /dev/dxg
-      hostPath: "$GPUGRANT_ROOT/dev/dxg"
-containerEdits:
-  env: [NVIDIA_VISIBLE_DEVICES=void]
-  mounts:
-  - hostPath: "$GPUGRANT_HARDWARE/usr/lib/wsl/drivers/${store}nvidia-smi"
-    containerPath: /usr/bin/nvidia-smi
-    options: [ro, nosuid, nodev, rbind, rprivate]
-END
-mv "$out.new" "$out"
-"""
-
-WSL_SMI = """\
-uuid=GPU-5b1f0c3e-7d3a-4f60-9a3e-2f5f0d3c1a77
-name="NVIDIA GeForce RTX 4070"
-case "$*" in
-*--query-gpu*) echo "0, $uuid, $name, DRIVER, 12282, 00000000:01:00.0, [N/A], [N/A], None" ;;
-*) echo "GPU 0: $name (UUID: $uuid)" ;;
-esac
-"""
+WSL = EXAMPLES / "wsl-gpu"
 
 
 def wsl(machine: Machine, *, driver: str = "581.57", store: str = STORE) -> None:
-    """A WSL2 machine with one NVIDIA card of Windows; called again, the Windows driver was updated."""
+    """The recorded WSL2 machine in place of the tree's own; called again, the Windows driver was updated."""
+    shutil.copytree(WSL, machine.tree, symlinks=True, dirs_exist_ok=True)
     stores = machine.tree / "usr/lib/wsl/drivers"
-    for old in stores.iterdir() if stores.exists() else ():
-        machine.remove(f"usr/lib/wsl/drivers/{old.name}")
-    machine.write("dev/dxg")
-    machine.write("proc/misc", "125 dxg\n")
-    machine.write("proc/version", "Linux version 6.6.87.2-microsoft-standard-WSL2\n")
-    machine.write(f"usr/lib/wsl/drivers/{store}/libcuda.so.1.1")
-    smi = WSL_SMI.replace("DRIVER", driver)
-    machine.script("usr/lib/wsl/lib/nvidia-smi", smi)
-    machine.script(f"usr/lib/wsl/drivers/{store}/nvidia-smi", smi)
-    machine.script("usr/bin/nvidia-ctk", WSL_TOOLKIT)
+    for old in [path for path in stores.iterdir() if path.name not in (store, STORE)]:
+        shutil.rmtree(old)
+    if store != STORE:
+        (stores / STORE).rename(stores / store)
+    windows = machine.tree / "usr/share/nvidia-stand-in/windows"
+    windows.write_text(windows.read_text().replace("driver 581.57", f"driver {driver}"))
 
 
 def content(path: Path) -> str:
