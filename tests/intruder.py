@@ -78,7 +78,7 @@ class Attack:
     """`steps` go through the gate, each on its own connection; `past` was sent to the daemon itself before.
 
     A step's `%ID%` is the last Id that was answered. By default the last step must be refused; `answers` are its
-    exact statuses where something else is right. `rule`: the id in the refusal.
+    exact statuses where something else is right; with `free` any answer is. `rule`: the id in the refusal.
     """
 
     id: str
@@ -88,6 +88,10 @@ class Attack:
     answers: tuple[int, ...] = ()
     silent: bool = False
     """The gate may close the connection without an answer."""
+    free: bool = False
+    """The daemon may have its own word on it: only what came of it counts."""
+    never: bytes = b""
+    """What the answer may not say."""
 
 
 def one(id_: str, request: bytes, rule: str = "", **more: Any) -> Attack:
@@ -374,9 +378,10 @@ def _check_answer(attack: Attack, answer: bytes) -> None:
     got = statuses(answer)
     if attack.answers:
         assert got == attack.answers, f"{attack.id}: {answer!r}"
-    elif not (attack.silent and not got):
+    elif not attack.free and not (attack.silent and not got):
         assert got, f"{attack.id}: closed without an answer"
         assert all(400 <= status < 500 or status == 505 for status in got), f"{attack.id}: {answer!r}"
+    assert not attack.never or attack.never not in answer, f"{attack.id}: {answer!r}"
     if attack.rule:
         assert f"[{attack.rule}]".encode() in answer, f"{attack.id}: {answer!r}"
 

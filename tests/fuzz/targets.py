@@ -85,7 +85,7 @@ def body(data: bytes) -> None:
     written = _admitted(where, data[1:])
     if written:
         assert _admitted(where, written) == written
-        _check_harmless(json.loads(written))
+        check_harmless(json.loads(written), (NVIDIA,))
 
 
 def _admitted(where: str, data: bytes) -> bytes | None:
@@ -93,14 +93,15 @@ def _admitted(where: str, data: bytes) -> bytes | None:
     return decision.outgoing.body if isinstance(decision, Admission) else None
 
 
-def _check_harmless(written: dict[str, Any]) -> None:
-    """Fields that give hardware, wherever a daemon reads them."""
+def check_harmless(written: dict[str, Any], names: tuple[str, ...]) -> None:
+    """Fields that give hardware, wherever a daemon reads them; `names` are granted."""
     for holder in (written, written.get("HostConfig") or {}):
         for field in ("Privileged", "Devices", "DeviceCgroupRules", "CgroupParent", "PidMode", "Annotations"):
             assert not holder.get(field), field
         assert holder.get("Runtime", "runc") == "runc"
         for asked in holder.get("DeviceRequests") or ():
-            assert asked == cdi(NVIDIA)[0]
+            assert asked == cdi(*asked["DeviceIDs"])[0]
+            assert set(asked["DeviceIDs"]) <= {*names}
     assert not written.get("DriverOpts")
 
 

@@ -58,9 +58,48 @@ def _open_folder(root: Path, folder: Path) -> None:
     intruder.ask(gate, "DELETE", "/containers/opened")
 
 
+@pytest.fixture(scope="session")
+def other_engine(system: rig.System) -> str:
+    """The generation that `system` is not."""
+    _, said = intruder.ask(system.root / "daemons/gpu-a/docker.sock", "GET", "/version")
+    return "26" if int(said["Version"].partition(".")[0]) >= 28 else "28"
+
+
+@pytest.fixture(scope="session")
+def other_system(other_engine: str, folder: Path) -> Iterator[rig.System]:
+    """The same beside it on the other generation of Docker."""
+    root = rig.short_folder()
+    try:
+        tree = rig.CHECKOUT / "examples/machines/workstation"
+        environ = {"GPUGRANT_ENGINE": other_engine}
+        rig.succeeded(rig.script("up", "--detach", "--root", root, "--hardware", tree, environ=environ))
+        made = rig.System(root, rig.read_env(root))
+        rig.succeeded(made.rdc("repo", "gpu", "grant", "gpu-a", "--device", GRANTED))
+        _open_folder(root, folder)
+        yield made
+        assert intruder.faults(root) == []
+    finally:
+        rig.succeeded(rig.script("down", "--root", root))
+    shutil.rmtree(root)
+
+
 @pytest.fixture(params=["gpu-a", "gpu-b"])
 def ground(request: pytest.FixtureRequest, system: rig.System, folder: Path) -> Ground:
-    repo = str(request.param)
+    return _ground(system, folder, str(request.param))
+
+
+@pytest.fixture
+def ground_a(system: rig.System, folder: Path) -> Ground:
+    """Of the repo that holds something, for attacks in which that makes no difference."""
+    return _ground(system, folder, "gpu-a")
+
+
+@pytest.fixture
+def other_ground(other_system: rig.System, folder: Path) -> Ground:
+    return _ground(other_system, folder, "gpu-a")
+
+
+def _ground(system: rig.System, folder: Path, repo: str) -> Ground:
     holds = repo == "gpu-a"
     judge = Judge(
         system.root / "daemons" / repo / "docker.sock",

@@ -143,6 +143,14 @@ POST /networks/{n}/disconnect
 POST /networks/prune
 DELETE /networks/{n}
 POST /grpc
+GET /plugins
+GET /plugins/{n}/json
+GET /services
+GET /services/{n}
+GET /tasks
+GET /tasks/{n}
+GET /nodes
+GET /nodes/{n}
 `
 
 func readTarget(method, target string) routed {
