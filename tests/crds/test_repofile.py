@@ -21,6 +21,7 @@ owner: root
 group: "100"
 mode: 0660
 sealed: true
+daemonConfig: /etc/docker/daemon.json
 binds:
 - /srv/gpu-a
 """
@@ -33,6 +34,7 @@ def test_reads_every_key() -> None:
     assert repo.permissions == 0o660
     assert repo.sealed
     assert repo.binds == (Path("/srv/gpu-a"),)
+    assert repo.daemon_config == Path("/etc/docker/daemon.json")
     assert repo.listens(Layout()) == Path("/run/gpu-a.sock")
 
 
@@ -82,6 +84,8 @@ def test_an_id_of_digits_stays_a_text() -> None:
         pytest.param("name: a\nupstream: /u\nowner: a b\n", 3, "account", id="no account"),
         pytest.param("name: a\nupstream: /u\nbinds: /srv\n", 3, "must be a list", id="binds as one text"),
         pytest.param("name: a\nupstream: /u\nbinds: [srv]\n", 3, "absolute path", id="a relative bind root"),
+        pytest.param("name: a\nupstream: /u\ndaemonConfig: d.json\n", 3, "absolute path", id="a relative daemon.json"),
+        pytest.param("name: a\nupstream: /u\ndaemon_config: /d\n", 3, "did you mean daemonConfig?", id="a Python key"),
         pytest.param("name: a\nupstream: [/u\n", 3, "not valid YAML", id="broken YAML"),
         pytest.param("name: a\n---\nname: b\n", 2, "not valid YAML", id="two documents"),
         pytest.param("name: a\x00\n", 0, "not valid YAML", id="a NUL byte"),

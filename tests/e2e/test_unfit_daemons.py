@@ -30,12 +30,12 @@ def instance() -> Iterator[standalone.Instance]:
 
 @contextmanager
 def dockerd(folder: Path, settings: Mapping[str, Any]) -> Iterator[Path]:
-    """A plain daemon with these lines in its daemon.json; its socket."""
+    """A plain daemon with these lines in its daemon.json, `hosts` beside its own; its socket."""
     folder.mkdir()
     socket = folder / "d.sock"
     file = folder / "daemon.json"
+    hosts = [f"unix://{socket}", *settings.get("hosts", [])]
     own = {
-        "hosts": [f"unix://{socket}"],
         "group": "root",
         "data-root": str(folder / "data"),
         "exec-root": str(folder / "exec"),
@@ -44,7 +44,7 @@ def dockerd(folder: Path, settings: Mapping[str, Any]) -> Iterator[Path]:
         "iptables": False,
         "ip6tables": False,
     }
-    file.write_text(json.dumps(own | dict(settings)))
+    file.write_text(json.dumps(own | dict(settings) | {"hosts": hosts}))
     bin_ = rig.tools_of("28")
     environ = {**os.environ, "PATH": f"{bin_}:{os.environ['PATH']}"}
     with (folder / "log").open("wb") as log:
@@ -71,11 +71,13 @@ def cases(root: Path) -> dict[str, tuple[dict[str, Any], str]]:
             ours | {"runtimes": {"other": {"path": "runc"}}, "default-runtime": "other"},
             '"default-runtime": "runc"',
         ),
+        # dockerd waits 15 s before it opens such an address
+        "open-api": (ours | {"hosts": ["tcp://127.0.0.1:2375"], "tls": False}, "http://127.0.0.1:2375"),
     }
 
 
 @pytest.mark.req("R52", "R43", "R4")
-@pytest.mark.parametrize("name", ["cdi-off", "other-folder", "two-folders", "other-runtime"])
+@pytest.mark.parametrize("name", ["cdi-off", "other-folder", "two-folders", "other-runtime", "open-api"])
 def test_an_unfit_daemon_gets_no_hardware(instance: standalone.Instance, name: str) -> None:
     """The grant is stored and not Ready, the container is refused, and both say which lines mend it."""
     settings, line = cases(instance.root)[name]
@@ -95,3 +97,25 @@ def test_an_unfit_daemon_gets_no_hardware(instance: standalone.Instance, name: s
     assert line in refused.stderr
     (shown,) = [repo for repo in (listed["repos"] if isinstance(listed, dict) else listed) if repo["name"] == name]
     assert shown["fit"] is False
+
+
+@pytest.mark.req("R52", "R45")
+def test_a_daemon_that_joins_a_swarm_is_unfit_and_fit_again_when_it_leaves(instance: standalone.Instance) -> None:
+    """An unfit daemon is looked at again soon."""
+    with dockerd(
+        instance.root / "swarm", cases(instance.root)["other-runtime"][0] | {"default-runtime": "runc"}
+    ) as socket:
+        rig.succeeded(
+            rig.docker("28", socket, "swarm", "init", "--listen-addr", "127.0.0.1", "--advertise-addr", "127.0.0.1")
+        )
+        instance.gpugrant("repo", "add", "swarm", "--upstream", str(socket))
+
+        def message() -> str:
+            listed = json.loads(instance.gpugrant("repo", "list", "-o", "json").stdout)
+            (shown,) = [repo for repo in listed if repo["name"] == "swarm"]
+            return str(shown["message"])
+
+        rig.wait_for(lambda: "docker swarm leave --force" in message())
+        rig.succeeded(rig.docker("28", socket, "swarm", "leave", "--force"))
+        rig.wait_for(lambda: message() == "")
+        instance.gpugrant("repo", "remove", "swarm")

@@ -169,6 +169,16 @@ def test_a_removed_repos_id_is_retired(layout: Layout) -> None:
     assert repos.retired(layout) == {"id-old"}
 
 
+def test_the_daemons_configuration_is_recorded_and_compared_when_it_is_said() -> None:
+    config = Path("/etc/docker/daemon.json")
+    made = repos.plan_add(FOLDER, Wanted("b", Path("/b"), daemon_config=config), LAYOUT, fresh)
+    assert made.repo.daemon_config == config
+    known = Folder({"b.yaml": made.repo})
+    assert isinstance(repos.plan_add(known, Wanted("b", Path("/b")), LAYOUT, fresh), Same)
+    with pytest.raises(Refused, match="with the daemonConfig /etc/docker/daemon.json"):
+        repos.plan_add(known, Wanted("b", Path("/b"), daemon_config=Path("/x.json")), LAYOUT, fresh)
+
+
 def test_sealed_is_compared_only_when_it_is_said() -> None:
     plain = Folder({"a.yaml": HERE.model_copy(update={"sealed": False})})
     with pytest.raises(Refused, match="with the sealed false"):

@@ -22,6 +22,7 @@ OTHERS: tuple[tuple[str, str, str], ...] = (
     ("host.blkio", "paths of the machine that a daemon looks at for its limits", "its errors tell what is there"),
     ("host.import", "images that the daemon fetches from an address", openings.NEVER["host.import"]),
     ("build.buildkit", "builds in which the daemon itself would give devices", "its daemon's own settings decide"),
+    ("build.container", "a builder in a privileged container, before its image is fetched", _NO_DEVICE),
     ("build.remote", "builds that the daemon fetches from an address", "the daemon would fetch any address"),
     ("start.auto-remove", "a restart of a container that is gone once it is stopped", "there is nothing to start"),
     ("route.unknown", "endpoints that the gate does not know", _UNKNOWN),
