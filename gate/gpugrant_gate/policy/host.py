@@ -112,12 +112,17 @@ def _is_host(container: Container, facts: Facts) -> bool:
     """Whether the network is the machine's; a fact that is not there is another rule's concern."""
     if container.host.get("NetworkMode", "") == "host" or "host" in container.endpoints:
         return True
-    if (lender := shared_with(container, "NetworkMode")) is not None:
-        found = facts.get(ContainerFact(lender))
-        host = found.get("HostConfig") if isinstance(found, dict) else None
-        return isinstance(host, dict) and host.get("NetworkMode") == "host"
     networks = (facts.get(fact) for fact in network_facts(container))
-    return any(isinstance(found, dict) and found.get("Driver") == "host" for found in networks)
+    by_name = any(isinstance(found, dict) and found.get("Driver") == "host" for found in networks)
+    return by_name or _lends_host(container, "NetworkMode", facts)
+
+
+def _lends_host(container: Container, field: str, facts: Facts) -> bool:
+    """Whether the container whose namespace is shared has the machine's."""
+    lender = shared_with(container, field)
+    found = facts.get(ContainerFact(lender)) if lender is not None else None
+    host = found.get("HostConfig") if isinstance(found, dict) else None
+    return isinstance(host, dict) and host.get(field) == "host"
 
 
 def networks(container: Container, repo: RepoView, facts: Facts) -> Iterator[str]:
@@ -254,19 +259,16 @@ def security_option(text: str) -> str:
     return text if "=" in text else text.replace(":", "=", 1)
 
 
-def sysctls(container: Container, repo: RepoView) -> Iterator[str]:
+def sysctls(container: Container, repo: RepoView, facts: Facts) -> Iterator[str]:
     for name in container.host.get("Sysctls", {}):
-        field = "NetworkMode" if name.startswith("net.") else "IpcMode"
-        if not _SYSCTLS.fullmatch(name) or not _is_private(container, field, repo):
+        shared = _is_host(container, facts) if name.startswith("net.") else _shares_memory(container, facts)
+        if not _SYSCTLS.fullmatch(name) or shared:
             yield f"the sysctl {quoted(name)} is refused: it is the machine's, not the container's"
 
 
-def _is_private(container: Container, field: str, repo: RepoView) -> bool:
-    """Whether the namespace can't be the machine's; another container's is only where the machine's is closed."""
-    mode = container.host.get(field, "")
-    of_host = mode == "host" or (field == "NetworkMode" and "host" in container.endpoints)
-    named = field == "NetworkMode" and bool(network_facts(container))
-    return not repo.opens(_OF_FIELD[field]) or not (of_host or named or mode.startswith("container:"))
+def _shares_memory(container: Container, facts: Facts) -> bool:
+    """Whether the IPC namespace is the machine's."""
+    return container.host.get("IpcMode", "") == "host" or _lends_host(container, "IpcMode", facts)
 
 
 def log(container: Container, repo: RepoView, facts: Facts) -> Iterator[str]:

@@ -73,7 +73,7 @@ RULES: tuple[Rule, ...] = (
     Rule("host.cgroupns", "the machine's view of its cgroups", host.cgroupns, closed=openings.NEVER["host.cgroupns"]),
     Rule("host.capabilities", "capabilities beyond Docker's default set", host.capabilities),
     Rule("host.security", "a container without seccomp, AppArmor or SELinux", host.security),
-    Rule("host.sysctls", "kernel settings of the machine", host.sysctls,
+    Rule("host.sysctls", "kernel settings of the machine", look=host.sysctls,
          closed="the daemon itself takes only those of a container's own namespaces"),
     Rule("host.log", "log drivers by which the daemon dials out or reads files", look=host.log),
     Rule("host.storage", "storage options other than a size", host.storage, closed="there is none that a repo needs"),

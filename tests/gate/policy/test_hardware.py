@@ -353,3 +353,23 @@ def test_a_public_rocm_file_hears_of_everything_at_once_hardware_first() -> None
     decision = create(WITHOUT, body)
     assert rules_of(decision) == ["hw.devices", "hw.devices", "host.ipc", "host.capabilities", "host.security"]
     assert "devices: [rediacc.io/amd=gpu0]" in said(decision)
+
+
+def test_a_name_that_the_machine_does_not_have_is_told_without_a_command_that_would_be_refused() -> None:
+    message = said(create(WITHOUT, run_body(DeviceRequests=cdi("nvidia.com/gpu=al"))))
+    assert message.startswith(
+        'repo gpu-a has no grant for nvidia.com/gpu=al on wsl-gpu; wsl-gpu has no device "nvidia.com/gpu=al"; '
+        "did you mean nvidia.com/gpu=all or "
+    )
+    assert "an operator can run" not in message
+    both = said(create(WITHOUT, run_body(DeviceRequests=cdi("nvidia.com/gpu=al", NVIDIA))))
+    assert "an operator can run: rdc repo gpu grant gpu-a@wsl-gpu --device nvidia.com/gpu=all;" in both
+    nowhere = said(create(repo(devices=("rediacc.io/dri=renderD128",)), run_body(Devices=raw("/dev/nvidia0"))))
+    assert "devices: [nvidia.com/gpu=all] (which wsl-gpu does not have)" in nowhere
+
+
+@pytest.mark.req("R34")
+@pytest.mark.parametrize("source", ["/dev", "//dev/", "/dev/"])
+def test_a_bind_of_all_devices_names_the_form_to_use(source: str) -> None:
+    message = said(create(HELD, run_body(Binds=[f"{source}:/dev"])))
+    assert "it holds every device of the machine; for a GPU write docker run --device nvidia.com/gpu=all" in message

@@ -28,8 +28,12 @@ from dockerclient import (
     run_body,
     sent,
 )
+from gpugrant_crds import openings
 from gpugrant_gate.policy import routes
-from gpugrant_gate.policy.model import Admission, ContainerFact, Decision, Head, Refusal, Routed
+from gpugrant_gate.policy.model import Admission, ContainerFact, Decision, Head, NetworkFact, Refusal, Routed
+
+settings.register_profile("laws", deadline=None)
+settings.load_profile("laws")
 
 NAMES = st.sampled_from([*DEVICES, "nvidia.com/gpu=al", "a/b=c", "nvidia.com/gpu", "", "Nvidia.com/gpu=all"])
 GRANTS = st.frozensets(NAMES, max_size=4)
@@ -58,7 +62,7 @@ RAW = st.lists(
     | NAMES.map(lambda name: raw(name)[0]),
     max_size=2,
 )
-HOSTS = st.fixed_dictionaries(
+WILD = st.fixed_dictionaries(
     {},
     optional={
         "DeviceRequests": REQUESTS | st.none(),
@@ -66,15 +70,61 @@ HOSTS = st.fixed_dictionaries(
         "Privileged": st.sampled_from([False, None, True]),
         "Runtime": st.sampled_from(["", "runc", "nvidia", None]),
         "Binds": st.lists(st.sampled_from(["data:/x", "/srv/a//b/:/y:ro", "/dev:/dev", "/z"]), max_size=2),
-        "CapAdd": st.lists(st.sampled_from(["sys_nice", "CAP_KILL", "SYS_ADMIN"]), max_size=2),
+        "CapAdd": st.lists(
+            st.sampled_from(
+                ["sys_nice", "CAP_KILL", "SYS_ADMIN", "cap_net_admin", "SYS_PTRACE", "BPF", "SYSLOG", "LEASE"]
+            ),
+            max_size=2,
+        ),
         "GroupAdd": st.sampled_from([None, ["video"]]),
-        "NetworkMode": st.sampled_from(["default", "none", "host", "container:web"]),
+        "NetworkMode": st.sampled_from(["default", "none", "host", "container:web", "lan", "wire"]),
         "MaskedPaths": st.sampled_from([None, []]),
         "Annotations": st.sampled_from([None, {}, {"a": "b"}]),
+        "IpcMode": st.sampled_from(["", "private", "host", "container:web", "ns:x"]),
+        "UsernsMode": st.sampled_from(["", "host", "x"]),
+        "PidMode": st.sampled_from(["", "host", "container:web"]),
+        "SecurityOpt": st.lists(
+            st.sampled_from(
+                ["no-new-privileges", "seccomp=unconfined", "apparmor:unconfined", "label=disable", "label=type:spc_t",
+                 "disable", "writable-cgroups=true", "seccomp={}", "label=level:s0", "no-new-privileges=false"]
+            ),
+            max_size=2,
+        ),
+        "Sysctls": st.dictionaries(st.sampled_from(["net.a", "kernel.sem", "kernel.core_pattern"]), st.just("1")),
+        "LogConfig": st.sampled_from(
+            [{"Type": "", "Config": {}}, {"Type": "syslog", "Config": {"syslog-address": "udp://x"}},
+             {"Type": "gelf", "Config": {"gelf-address": "unix:///x"}}]
+        ),
+        "DeviceCgroupRules": st.sampled_from([None, [], ["c 195:* rwm"]]),
+        "CgroupParent": st.sampled_from(["", "/x"]),
+    },
+)  # fmt: skip
+TAME = st.fixed_dictionaries(
+    {},
+    optional={
+        "DeviceRequests": st.sampled_from([None, cdi(NVIDIA), cdi(DRI, NVIDIA)]),
+        "CapAdd": st.lists(st.sampled_from(["sys_nice", "cap_net_admin", "SYS_PTRACE", "LEASE"]), max_size=3),
+        "NetworkMode": st.sampled_from(["default", "host", "container:web", "lan", "wire"]),
+        "IpcMode": st.sampled_from(["", "host", "container:web"]),
+        "UsernsMode": st.sampled_from(["", "host"]),
+        "SecurityOpt": st.lists(st.sampled_from(["seccomp=unconfined", "apparmor:unconfined", "disable"]), max_size=2),
+        "Sysctls": st.dictionaries(st.sampled_from(["net.a", "kernel.sem"]), st.just("1")),
     },
 )
+"""Of these many pass where enough is open."""
+HOSTS = WILD | TAME
 LABELS = st.sampled_from([{}, COMPOSE_LABELS])
-FIND = knows({ContainerFact("web"): inspected(), ContainerFact(ID): inspected()})
+FIND = knows(
+    {
+        ContainerFact("web"): inspected(),
+        ContainerFact(ID): inspected(),
+        NetworkFact("lan"): {"Driver": "macvlan"},
+        NetworkFact("wire"): {"Driver": "host"},
+    }
+)
+OPENINGS = st.frozensets(
+    st.sampled_from([opening.name.replace("<type>", "spc_t") for opening in openings.OPENINGS])
+) | st.just(openings.opened((), "rediacc"))
 
 
 def body(host: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
@@ -121,11 +171,82 @@ def test_one_more_grant_never_refuses_what_passed(
         assert after == before
 
 
-@given(HOSTS, LABELS, GRANTS)
-def test_what_was_written_anew_passes_as_it_is(
-    host: dict[str, Any], labels: dict[str, str], grants: frozenset[str]
+@given(HOSTS, LABELS, GRANTS, OPENINGS, OPENINGS)
+@pytest.mark.req("R45")
+def test_an_opening_admits_nothing_of_hardware_and_refuses_nothing_that_passed(
+    host: dict[str, Any], labels: dict[str, str], grants: frozenset[str], some: frozenset[str], more: frozenset[str]
 ) -> None:
-    view = repo(*grants, binds=("/srv",))
+    before = create(repo(*grants, binds=("/srv",), open=some), body(host, labels), FIND)
+    after = create(repo(*grants, binds=("/srv",), open=some | more), body(host, labels), FIND)
+    assert [found for found in _broken(before) if found.startswith("hw.")] == [
+        found for found in _broken(after) if found.startswith("hw.")
+    ]
+    assert set(_broken(after)) <= set(_broken(before))
+    if isinstance(before, Admission):
+        assert after == before
+    if isinstance(after, Admission):
+        assert after.devices == tuple(dict.fromkeys(after.devices))
+        assert set(after.devices) <= grants
+
+
+def _broken(decision: Decision) -> list[str]:
+    return [found.rule for found in decision.violations] if isinstance(decision, Refusal) else []
+
+
+DEEDS = ("start", "restart", "unpause", "attach", "exec")
+
+
+@given(HOSTS, OPENINGS, st.sampled_from(DEEDS))
+@pytest.mark.req("R1", "R45")
+def test_without_grants_nothing_of_hardware_is_set_going_whatever_is_open(
+    host: dict[str, Any], opened: frozenset[str], deed: str
+) -> None:
+    found = inspected(**copy.deepcopy(host))
+    find = knows({ContainerFact("web"): found, ContainerFact(ID): found})
+    asked = {"Cmd": ["sh"]} if deed == "exec" else None
+    decision = ask("POST", f"/containers/web/{deed}", repo(open=opened), asked, find=find)
+    if isinstance(decision, Admission):
+        assert decision.devices == ()
+        assert not host.get("Privileged")
+        assert not host.get("PidMode")
+        assert not host.get("DeviceCgroupRules")
+        assert not host.get("Devices")
+        held = [name for request in host.get("DeviceRequests") or [] for name in request.get("DeviceIDs") or []]
+        assert deed == "attach" or not held
+
+
+@given(HOSTS, LABELS, GRANTS, OPENINGS, st.data())
+def test_the_case_of_keys_makes_no_difference(
+    host: dict[str, Any], labels: dict[str, str], grants: frozenset[str], opened: frozenset[str], data: st.DataObject
+) -> None:
+    view = repo(*grants, binds=("/srv",), open=opened)
+    whole = body(host, labels)
+    spelt = {
+        data.draw(st.sampled_from([key, key.lower(), key.upper(), key.swapcase()])): value
+        for key, value in whole["HostConfig"].items()
+    }
+    assert _outcome(create(view, {**whole, "HostConfig": spelt}, FIND)) == _outcome(create(view, whole, FIND))
+
+
+@given(HOSTS, LABELS, GRANTS, OPENINGS, st.data())
+def test_a_key_that_is_there_twice_is_refused_whatever_it_says(
+    host: dict[str, Any], labels: dict[str, str], grants: frozenset[str], opened: frozenset[str], data: st.DataObject
+) -> None:
+    view = repo(*grants, binds=("/srv",), open=opened)
+    whole = body(host, labels)
+    key = data.draw(st.sampled_from(sorted(whole["HostConfig"])))
+    again = data.draw(st.sampled_from([key, key.lower(), key.upper()]))
+    value = data.draw(st.sampled_from([None, "", [], {}, False, 0]))
+    text = json.dumps(whole)
+    twice = text.replace('"HostConfig": {', f'"HostConfig": {{{json.dumps(again)}: {json.dumps(value)}, ', 1)
+    assert _broken(create(view, twice.encode(), FIND))[0] in ("body.keys", "body.type")
+
+
+@given(HOSTS, LABELS, GRANTS, OPENINGS)
+def test_what_was_written_anew_passes_as_it_is(
+    host: dict[str, Any], labels: dict[str, str], grants: frozenset[str], opened: frozenset[str]
+) -> None:
+    view = repo(*grants, binds=("/srv",), open=opened)
     first = create(view, body(host, labels), FIND)
     if isinstance(first, Refusal):
         return
