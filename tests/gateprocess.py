@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from gatebench import INFO, FakeDaemon, reply
 from gpugrant_crds import snapshot
 from gpugrant_crds.layout import Layout
 from gpugrant_crds.snapshot import GrantRef, Snapshot, SnapshotGrant
+from gpugrant_operator.supervisor.processes import HANDING
 
 DEVICE = "nvidia.com/gpu=all"
 SPEC = """\
@@ -86,11 +87,17 @@ class GateProcess:
         text = "".join(f"{key}: {value}\n" for key, value in values.items())
         (self.layout.repos / f"{name}.yaml").write_text(text)
 
-    async def start(self) -> None:
-        """Returns once the control socket answers."""
+    async def start(self, *, kept: Mapping[str, int] | None = None, **environ: str) -> None:
+        """Returns once the control socket answers as this process. `kept`: sockets by name, as sd_listen_fds(3) has
+        them."""
+        command = [sys.executable, "-P", "-c", RUN, str(self.root)]
+        env = {**os.environ, **environ}
+        if kept:
+            env["LISTEN_FDNAMES"] = ":".join(kept)
+            command = [sys.executable, str(HANDING), ",".join(map(str, kept.values())), *command]
         with (self.root / "log").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-c", RUN, str(self.root), stderr=log
+                *command, stderr=log, env=env, pass_fds=[*(kept or {}).values()]
             )
         await self.until(self._answers)
 
@@ -162,9 +169,9 @@ class GateProcess:
     async def _answers(self) -> bool:
         try:
             status, _ = await self.control("GET", "/healthz")
-        except (aiohttp.ClientError, OSError):
+            return status == 200 and json.loads(self.layout.lock("gate").read_bytes())["pid"] == self.pid
+        except (aiohttp.ClientError, OSError, ValueError):
             return False
-        return status == 200
 
 
 def alive(pid: int) -> bool:

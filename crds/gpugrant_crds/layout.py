@@ -9,6 +9,10 @@ UNIX_PATH_MAX = 107
 """The longest path that fits into sockaddr_un.sun_path with its final NUL (unix(7))."""
 
 
+GATE_LEAVES = "gpugrant-leaves"
+"""The name (/proc/<pid>/comm) of a gate that has a successor and finishes what is open: it is not the one to ask."""
+
+
 class SocketPathTooLong(ValueError):
     """A Unix socket can't be made at this path."""
 
@@ -96,6 +100,16 @@ class Layout:
     @property
     def logs(self) -> Path:
         return self.root / "var/log/rediacc/gpu"
+
+    @property
+    def metrics_token(self) -> Path:
+        """What a reader of the gate's metrics over TCP must say."""
+        return self.state / "metrics-token"
+
+    @property
+    def kept_sockets(self) -> Path:
+        """Standalone: where the gate hands its sockets to the supervisor, which keeps them while no gate runs."""
+        return self.run / "keep.sock"
 
     def control(self, part: str) -> Path:
         """The control socket of a part (`apiserver`, `operator`, `gate`, `supervisor`)."""

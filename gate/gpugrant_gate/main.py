@@ -11,7 +11,6 @@ import os
 import random
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,9 +28,11 @@ from gpugrant_gate.life.clock import Clock
 from gpugrant_gate.life.documents import Broken
 from gpugrant_gate.life.grants import Enforced, Grant
 from gpugrant_gate.life.repo import Repo
-from gpugrant_gate.net import audit, control, folders, listener, process
+from gpugrant_gate.net import audit, fdstore, folders, leaving, listener, process, reign
 from gpugrant_gate.net.core import Core, World
-from gpugrant_gate.net.gate import Gate
+from gpugrant_gate.net.feed import Feed
+from gpugrant_gate.net.listener import Found
+from gpugrant_gate.net.pool import Pool
 from gpugrant_gate.net.trial import SealedFolder
 from gpugrant_gate.settings import Limits, Settings
 
@@ -39,25 +40,20 @@ _TRIAL_ID = "trial"
 
 
 def run(root: Path, *, hardware: Path = Path("/")) -> int:
-    """Serves every repo of `root` until SIGTERM or SIGINT; 1 with one sentence logged when it can't."""
-    audit.configure(sys.stderr)
+    """Serves every repo of `root` until SIGTERM or SIGINT, or until a later gate has taken over and all that was open
+    here has ended; 1 with one sentence logged when it can't. A gate that runs already hands over to this one."""
+    _prepare()
     layout = Layout(root)
+    kept = fdstore.found(os.environ, os.getpid())
     try:
         own = settings.host_name(hardware, socket.gethostname())
         configured = settings.load(layout.gate_settings, own, os.cpu_count() or 1)
-        clock = _clock()
-        held = lock.take(layout.lock("gate"), clock())
+        uvloop.run(_serve(configured, layout, kept, os.environ.get(fdstore.NOTIFY_SOCKET, "")))
     except (Broken, lock.Held, OSError) as error:
-        audit.log.error("gate can't start", message=str(error))
-        return 1
-    try:
-        process.raise_descriptor_limit()
-        uvloop.run(_serve(configured, layout, clock))
-    except OSError as error:
-        audit.log.error("gate failed", message=str(error))
+        audit.log.error("gate can't go on", message=str(error))
         return 1
     finally:
-        os.close(held)
+        audit.close()
     return 0
 
 
@@ -77,30 +73,43 @@ def run_trial(
     `<root>/etc/cdi`; nothing else of this machine's set-up is read. Where the daemon is sealed by a folder of this
     root, the folder holds the granted devices while this runs. 1 with one sentence logged when it can't serve.
     """
-    audit.configure(sys.stderr)
+    _prepare()
     layout = Layout(root)
     try:
         its = _trial_repo(listen, upstream, check_repo(name), policy, layout)
         devices = tuple(str(parse_device(device)) for device in grants)
         own = check_machine((machine or socket.gethostname()).lower())
-        process.raise_descriptor_limit()
         uvloop.run(_serve_trial(its, devices, own, layout))
     except (Broken, InvalidName, SocketPathTooLong, OSError) as error:
         audit.log.error("gate can't start", message=str(error))
         return 1
+    finally:
+        audit.close()
     return 0
 
 
-async def _serve(configured: Settings, layout: Layout, clock: Clock) -> None:
+def _prepare() -> None:
+    """What holds for this process whatever its starter left it with."""
+    # folders that are made on the way to a socket must not be writable by others
+    os.umask(0o022)
+    audit.configure()
+    process.raise_descriptor_limit()
+
+
+async def _serve(configured: Settings, layout: Layout, kept: Sequence[Found], notify: str) -> None:
+    """Raises lock.Held when a gate runs here that does not hand over, Broken, OSError."""
     stop = _stop_on_signals()
-    gate = Gate(configured, layout, clock)
-    await gate.start()
-    async with control.serving(gate, clock()), asyncio.TaskGroup() as tasks:
-        tasks.create_task(gate.run(stop))
-        tasks.create_task(folders.watch(layout.repos, gate.repos_changed, stop))
-        tasks.create_task(folders.watch(layout.cdi, gate.specs_changed, stop))
-        audit.log.info("gate started", machine=configured.machine, workers=configured.workers, root=str(layout.root))
-        await stop.wait()
+    feed = Feed()
+    pool = Pool(configured, layout.root, feed.put)
+    workers = asyncio.get_running_loop().create_task(pool.live(stop))
+    try:
+        successor = await reign.begin(configured, layout, pool, feed, _clock(), reign.Means(kept, notify), stop)
+        if successor is not None:
+            await leaving.finish(pool, successor, configured, stop)
+    finally:
+        stop.set()
+        await pool.stop(configured.limits.stop_timeout + 0.3)
+        await workers
     audit.log.info("gate stopped")
 
 

@@ -1,18 +1,35 @@
 """What a gate process runs with, built once in main. Each limit has its unit and its reason; nothing here is a rule.
 
-`gate.yaml` holds only what an operator has a reason to change; the other fields are for tests.
+`gate.yaml` (gate/README.md has its keys) holds only what an operator has a reason to change; the other fields are for
+tests.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from gpugrant_crds.names import InvalidName, check_machine
 from gpugrant_gate.life import documents
-from gpugrant_gate.life.documents import Broken
+from gpugrant_gate.life.documents import Broken, Value
 
-KEYS = ("nodeName", "workers")
+KEYS = (
+    "nodeName",
+    "workers",
+    "connections",
+    "headTimeout",
+    "idleTimeout",
+    "bodyTimeout",
+    "bodyMax",
+    "drain",
+    "audit",
+    "metrics",
+)
+
+DAY = 86_400
+"""Seconds."""
 
 WORKERS_DEFAULT_MOST = 4
 """A worker moves about 10,000 small requests a second; more of them pay only on machines with many busy repos."""
@@ -48,6 +65,12 @@ class Limits:
     """For hardware requests of an older snapshot to end before they are listed as pending (design 5)."""
     stop_timeout: float = 1.5
     """For open requests at the end of the process; the whole stop takes at most 2 s."""
+    drain: float = DAY
+    """For what is open when another gate has taken over: logs, builds and shells go on for hours."""
+    ping_every: float = 2.0
+    """Between two questions to a worker whether it still does something."""
+    ping_timeout: float = 10.0
+    """For its answer, before it is replaced: the longest judgement takes a tenth of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +80,10 @@ class Settings:
     machine: str
     workers: int
     limits: Limits = Limits()
+    audit: Path | None = None
+    """Where decisions are written; None: standard error."""
+    metrics: tuple[str, int] | None = None
+    """Address and port for metrics over TCP; None: only on the control socket."""
 
 
 def load(path: Path, host_name: str, cores: int) -> Settings:
@@ -74,7 +101,27 @@ def load(path: Path, host_name: str, cores: int) -> Settings:
         machine = check_machine(name.strip().lower())
     except InvalidName as error:
         raise Broken(path, values["nodeName"].line if "nodeName" in values else 1, f"nodeName: {error}") from error
-    return Settings(machine, workers)
+    return Settings(
+        machine,
+        workers,
+        _limits(values),
+        audit=values["audit"].file() if "audit" in values else None,
+        metrics=values["metrics"].address() if "metrics" in values else None,
+    )
+
+
+def _limits(values: Mapping[str, Value]) -> Limits:
+    """The bounds that the file gives, the defaults for the others; raises Broken."""
+    readers: dict[str, tuple[str, Callable[[Value], int]]] = {
+        "connections": ("connections", lambda value: value.number(1, 100_000)),
+        "headTimeout": ("head_timeout", lambda value: value.seconds(1, 3600)),
+        "idleTimeout": ("idle_timeout", lambda value: value.seconds(1, 30 * DAY)),
+        "bodyTimeout": ("body_timeout", lambda value: value.seconds(1, 3600)),
+        "bodyMax": ("body_max", lambda value: value.size(64 * 1024, 16 * 1024 * 1024)),
+        "drain": ("drain", lambda value: value.seconds(0, 30 * DAY)),
+    }
+    given: dict[str, Any] = {field: read(values[key]) for key, (field, read) in readers.items() if key in values}
+    return replace(Limits(), **given)
 
 
 def host_name(hardware: Path, own: str) -> str:

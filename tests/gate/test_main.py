@@ -376,15 +376,6 @@ async def test_ends_within_two_seconds_with_open_streams(gate: GateProcess) -> N
     assert not gate.layout.control("gate").exists()
 
 
-async def test_a_second_gate_of_the_same_root_says_who_is_there(gate: GateProcess) -> None:
-    second = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-c", RUN, str(gate.root), stderr=asyncio.subprocess.PIPE
-    )
-    _, said = await second.communicate()
-    assert second.returncode == 1
-    assert f"by process {gate.pid}" in json.loads(said)["message"]
-
-
 async def test_broken_settings_are_one_sentence(root: Path) -> None:
     process = GateProcess(root)
     process.prepare()

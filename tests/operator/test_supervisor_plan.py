@@ -20,7 +20,7 @@ GATE = parts.standalone(Path("/r"), hardware=Path("/"), executable="/python", ve
         pytest.param(Observed(7, GATE.argv, "2", answers=True), Adopt(7), id="adopts one that answers"),
         pytest.param(
             Observed(7, GATE.argv, "2", answers=False),
-            Replace(7, "its control socket does not answer"),
+            Replace(7, "its control socket does not answer", well=False),
             id="replaces one that is mute",
         ),
         pytest.param(

@@ -5,12 +5,16 @@ An unknown or repeated key is an error: a setting that is not understood could h
 
 from __future__ import annotations
 
+import difflib
+import ipaddress
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+
+from gpugrant_gate.life import quantities
 
 SIZE_MAX = 64 * 1024
 """Bytes of a settings file; the longest real one has a few hundred."""
@@ -47,6 +51,44 @@ class Value:
             raise self.wrong(f"must be a number from {least} to {most}")
         return int(text)
 
+    def seconds(self, least: int, most: int) -> int:
+        """A span of time."""
+        span = quantities.seconds(self.text())
+        if span is None or not least <= span <= most:
+            bounds = f"from {quantities.write_seconds(least)} to {quantities.write_seconds(most)}"
+            raise self.wrong(f"must be a time {bounds}, in d, h, m and s, such as 90s or 1h30m")
+        return span
+
+    def size(self, least: int, most: int) -> int:
+        """A number of bytes."""
+        count = quantities.size(self.text())
+        if count is None or not least <= count <= most:
+            bounds = f"from {quantities.write_size(least)} to {quantities.write_size(most)}"
+            raise self.wrong(f"must be a size {bounds}, in B, KiB, MiB or GiB, such as 512KiB")
+        return count
+
+    def file(self) -> Path:
+        """A file's absolute path."""
+        path = Path(self.text())
+        if not path.is_absolute() or "\0" in self.text():
+            raise self.wrong("must be an absolute path")
+        return path
+
+    def address(self) -> tuple[str, int]:
+        """An IP address and a port: `127.0.0.1:9469` or `[::1]:9469`."""
+        host, _, port = self.text().rpartition(":")
+        host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        try:
+            address = str(ipaddress.ip_address(host))
+        except ValueError:
+            raise self._no_address() from None
+        if not re.fullmatch(r"[0-9]{1,5}", port, re.ASCII) or not 0 < int(port) < 2**16:
+            raise self._no_address()
+        return address, int(port)
+
+    def _no_address(self) -> Broken:
+        return self.wrong("must be an IP address and a port, such as 127.0.0.1:9469")
+
     def wrong(self, message: str) -> Broken:
         return Broken(self.path, self.line, f'"{self.key}" {message}')
 
@@ -75,7 +117,9 @@ def _settings(path: Path, node: yaml.MappingNode, keys: Collection[str]) -> dict
         line = int(key_node.start_mark.line) + 1
         key = str(key_node.value) if isinstance(key_node, yaml.ScalarNode) else "?"
         if key not in keys:
-            raise Broken(path, line, f'the key "{key}" is not known; there is {", ".join(sorted(keys))}')
+            near = difflib.get_close_matches(key, keys, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(sorted(keys))}"
+            raise Broken(path, line, f'the key "{key}" is not known; {hint}')
         if key in found:
             raise Broken(path, line, f'the key "{key}" is there twice')
         found[key] = Value(path, key, value_node)

@@ -24,10 +24,15 @@ def take(path: Path, since: datetime) -> int:
     except BlockingIOError as error:
         os.close(descriptor)
         raise Held(f"another gate runs here already: {path} is locked{_by(path)}") from error
+    sign(descriptor, since)
+    return descriptor
+
+
+def sign(descriptor: int, since: datetime) -> None:
+    """Says in the file who has the lock: this process, which took it or was given it; raises OSError."""
     said = json.dumps({"pid": os.getpid(), "since": timestamps.write(since)}).encode() + b"\n"
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, said, 0)
-    return descriptor
 
 
 def is_held(path: Path) -> bool:

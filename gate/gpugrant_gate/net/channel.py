@@ -1,4 +1,4 @@
-"""Messages between the gate's parent and a worker over a socket pair: JSON with a length before it, sockets beside it.
+"""Messages between processes of a gate over a Unix socket: JSON with a length before it, descriptors beside it.
 
 Both ends are our own processes; a message that can't be read means a fault, and the channel ends.
 """
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 _LENGTH = struct.Struct("!IB")
-"""Bytes of the JSON text, and how many sockets come with it."""
+"""Bytes of the JSON text, and how many descriptors come with it."""
 _READ = 256 * 1024
 _FDS_MAX = 8
 MESSAGE_MAX = 16 * 1024 * 1024
@@ -37,29 +37,36 @@ class Channel:
         self._loop = asyncio.get_running_loop()
         self._data = bytearray()
         self._fds: deque[int] = deque()
-        self._inbox: asyncio.Queue[tuple[Message, list[socket.socket]] | None] = asyncio.Queue()
+        self._inbox: asyncio.Queue[tuple[Message, list[int]] | None] = asyncio.Queue()
         self._outbox: deque[tuple[bytes, list[int]]] = deque()
         self._closed = False
+        self.backlog = 0
+        """Bytes that the other process has not taken yet."""
         self._loop.add_reader(sock, self._readable)
 
-    def send(self, message: Message, sockets: Sequence[socket.socket] = ()) -> None:
-        """Queues the message; sockets are duplicated, so the caller may close its own at once."""
+    def send(self, message: Message, fds: Sequence[int] = ()) -> None:
+        """Queues the message; descriptors are duplicated, so the caller may close its own at once."""
         if self._closed:
             return
         text = json.dumps(message, separators=(",", ":")).encode()
-        if len(text) > MESSAGE_MAX or len(sockets) > _FDS_MAX:
-            raise ValueError(f"a message of {len(text)} bytes with {len(sockets)} sockets is too large")
-        fds = [os.dup(sock.fileno()) for sock in sockets]
-        self._outbox.append((_LENGTH.pack(len(text), len(fds)) + text, fds))
+        if len(text) > MESSAGE_MAX or len(fds) > _FDS_MAX:
+            raise ValueError(f"a message of {len(text)} bytes with {len(fds)} descriptors is too large")
+        copies = [os.dup(fd) for fd in fds]
+        self._outbox.append((_LENGTH.pack(len(text), len(copies)) + text, copies))
+        self.backlog += _LENGTH.size + len(text)
         self._writable()
 
-    async def receive(self) -> tuple[Message, list[socket.socket]]:
-        """The next message; raises ChannelClosed."""
+    async def receive(self) -> tuple[Message, list[int]]:
+        """The next message and its descriptors, which the caller has to close; raises ChannelClosed."""
         item = await self._inbox.get()
         if item is None:
             self._inbox.put_nowait(None)
             raise ChannelClosed
         return item
+
+    def option(self, name: int, size: int) -> bytes:
+        """A socket option (SOL_SOCKET) of this end."""
+        return self._sock.getsockopt(socket.SOL_SOCKET, name, size)
 
     def close(self) -> None:
         if self._closed:
@@ -77,7 +84,7 @@ class Channel:
 
     def _readable(self) -> None:
         try:
-            data, fds, _, _ = socket.recv_fds(self._sock, _READ, _FDS_MAX)
+            data, fds, _, _ = socket.recv_fds(self._sock, _READ, _FDS_MAX, socket.MSG_CMSG_CLOEXEC)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -101,8 +108,7 @@ class Channel:
                 return
             message = json.loads(self._data[_LENGTH.size : end])
             del self._data[:end]
-            sockets = [socket.socket(fileno=self._fds.popleft()) for _ in range(count)]
-            self._inbox.put_nowait((message, sockets))
+            self._inbox.put_nowait((message, [self._fds.popleft() for _ in range(count)]))
 
     def _writable(self) -> None:
         while self._outbox:
@@ -116,6 +122,7 @@ class Channel:
                 self.close()
                 return
             _close_all(fds)
+            self.backlog -= sent
             if sent < len(data):
                 self._outbox[0] = (data[sent:], [])
             else:

@@ -25,6 +25,7 @@ from gpugrant_gate.net import facts, upstream
 from gpugrant_gate.net.audit import log
 from gpugrant_gate.net.daemon import Daemon
 from gpugrant_gate.net.link import Link
+from gpugrant_gate.net.listener import BACKLOG
 from gpugrant_gate.net.prepared import Memo, Prepared
 from gpugrant_gate.net.session import Policy, Session
 from gpugrant_gate.net.upstream import Unreachable
@@ -32,6 +33,8 @@ from gpugrant_gate.policy.model import Fact, Facts, RepoView
 from gpugrant_gate.settings import Limits
 from gpugrant_gate.wire import messages
 
+_LAST_ACCEPTS = 1.0
+"""Seconds in which a socket that another one has taken the place of still accepts."""
 _NEXT_TRY_LEAST = 0.2
 """Seconds between two looks at a daemon at the least."""
 _RUNNING = quote(json.dumps({"status": ["running", "paused", "restarting"]}))
@@ -70,6 +73,8 @@ class Core:
         self.enforced = Enforced(machine)
         self.repos: dict[str, RepoServer] = {}
         self.underway: dict[int, Underway] = {}
+        self.leaving = False
+        """Another process serves what comes from now on; what is open here ends by itself."""
         self._tokens = 0
         self._ended = asyncio.Event()
 
@@ -95,6 +100,24 @@ class Core:
         server = self.repos.pop(name, None)
         if server is not None:
             await server.stop(0)
+
+    def pause(self) -> None:
+        """Accepts no more for now: connections wait in the sockets, which other processes hold open."""
+        for server in self.repos.values():
+            server.pause()
+
+    async def leave(self) -> None:
+        """Takes no new connection and no new request; returns when all that was open has ended."""
+        self.leaving = True
+        await asyncio.gather(*(server.leave() for server in self.repos.values()))
+
+    def connections(self) -> dict[str, int]:
+        """Open ones by repo."""
+        return {name: server.connections for name, server in self.repos.items()}
+
+    def traffic(self) -> dict[str, list[int]]:
+        """Bytes from clients and to them, by repo."""
+        return {name: server.traffic() for name, server in self.repos.items()}
 
     async def stop(self, seconds: float) -> None:
         """Accepts no more; what is underway has `seconds` to end."""
@@ -170,6 +193,8 @@ class RepoServer:
         self._server: asyncio.AbstractServer | None = None
         self._sessions: set[Session] = set()
         self._all_closed = asyncio.Event()
+        self._traffic = [0, 0]
+        """Bytes from clients and to them, over connections that are closed."""
         self._idle = upstream.Idle()
         self._memo = Memo()
         self._keeper: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._keep())
@@ -192,9 +217,40 @@ class RepoServer:
         """Accepts on `listener` from now on, instead of the one before."""
         before = self._server
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(lambda: Link(self._accepted), sock=listener)
+        # with the backlog: the loop calls listen(2) again, with 100 where none is told
+        self._server = await loop.create_unix_server(lambda: Link(self._accepted), sock=listener, backlog=BACKLOG)
         if before is not None:
-            before.close()
+            # nobody reaches its path any more; whoever connected just before that is still served
+            loop.call_later(_LAST_ACCEPTS, before.close)
+
+    def pause(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    @property
+    def leaving(self) -> bool:
+        return self._core.leaving
+
+    @property
+    def connections(self) -> int:
+        return len(self._sessions)
+
+    def traffic(self) -> list[int]:
+        """Bytes from clients and to them."""
+        received, sent = self._traffic
+        for session in self._sessions:
+            received, sent = received + session.received, sent + session.sent
+        return [received, sent]
+
+    async def leave(self) -> None:
+        self.pause()
+        for session in tuple(self._sessions):
+            if not session.busy:
+                session.close()
+        await self._closed_within(None)
+        self._keeper.cancel()
+        self._idle.close()
 
     def change(self, repo: Repo) -> None:
         """Another file: requests from now on follow it, open ones go on."""
@@ -352,6 +408,7 @@ class RepoServer:
 
     def closed(self, session: Session, fault: BaseException | None) -> None:
         self._sessions.discard(session)
+        self._traffic = [self._traffic[0] + session.received, self._traffic[1] + session.sent]
         if fault is not None:
             log.error("session failed", repo=self.name, error=repr(fault))
         if not self._sessions:

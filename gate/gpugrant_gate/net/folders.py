@@ -9,6 +9,10 @@ from pathlib import Path
 
 import watchfiles
 
+from gpugrant_crds import repofile
+from gpugrant_crds.layout import Layout
+from gpugrant_crds.repofile import RepoFile, RepoProblem
+
 LOOK_EVERY = 5.0
 """Seconds between two looks without an event."""
 _DEBOUNCE = 100
@@ -66,3 +70,20 @@ async def _events(folder: Path, stop: asyncio.Event) -> AsyncIterator[None]:
             async with asyncio.timeout(LOOK_EVERY):
                 await stop.wait()
         yield None
+
+
+def read_repos(layout: Layout) -> dict[str, RepoFile | RepoProblem]:
+    """Every file of `repos.d` by its path."""
+    return {
+        str(path): _read_repo(path)
+        for path in layout.repos.glob(f"*{repofile.SUFFIX}")
+        if not path.name.startswith(".")
+    }
+
+
+def _read_repo(path: Path) -> RepoFile | RepoProblem:
+    try:
+        with path.open(encoding="utf-8") as file:
+            return repofile.parse(file.read(repofile.MAX_BYTES + 1), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        return RepoProblem(str(path), 0, f"can't be read: {error}")

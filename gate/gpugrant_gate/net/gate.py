@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 
-from gpugrant_crds import cdi, repofile
+from gpugrant_crds import cdi
 from gpugrant_crds.layout import Layout
 from gpugrant_crds.reasons import Reason
-from gpugrant_crds.repofile import RepoFile, RepoProblem
 from gpugrant_crds.snapshot import (
     DevicesAnswer,
     GateStatus,
@@ -32,9 +31,14 @@ from gpugrant_gate.life import buildkit, grants, repo, sealed, stored
 from gpugrant_gate.life.clock import Clock
 from gpugrant_gate.life.grants import Enforced
 from gpugrant_gate.life.repo import Folder, Repo
-from gpugrant_gate.net import listener
+from gpugrant_gate.net import folders, handover, listener
 from gpugrant_gate.net.audit import log
-from gpugrant_gate.net.pool import Pool, Served
+from gpugrant_gate.net.channel import Channel
+from gpugrant_gate.net.fdstore import Store
+from gpugrant_gate.net.handover import Bequest
+from gpugrant_gate.net.listener import Inherited, Listener
+from gpugrant_gate.net.member import Served
+from gpugrant_gate.net.pool import Pool
 from gpugrant_gate.settings import Settings
 
 _EXPIRY_SLACK = 0.05
@@ -62,10 +66,18 @@ class Health:
 class Gate:
     """The state of one gate; its shells (control socket, watches, signals) call in."""
 
-    def __init__(self, settings: Settings, layout: Layout, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, layout: Layout, clock: Clock, pool: Pool, store: Store, inherited: Inherited
+    ) -> None:
         self.settings = settings
         self.layout = layout
         self.clock = clock
+        self.pool = pool
+        self.store = store
+        self.notes: list[str] = []
+        """Problems that its shells have, in sentences."""
+        self._inherited = inherited
+        self._left = False
         self._change = asyncio.Lock()
         self._news = asyncio.Event()
         self._stored: StoredSnapshot | None = None
@@ -78,7 +90,6 @@ class Gate:
         self._folder = Folder()
         self._served: dict[str, Served] = {}
         self._socket_problems: dict[str, str] = {}
-        self._pool = Pool(settings.workers, layout.root, settings.machine, lambda: None)
 
     # Life.
 
@@ -96,38 +107,59 @@ class Gate:
         self._read_repos()
         self._seal()
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serves until `stop`."""
-        async with asyncio.TaskGroup() as tasks:
-            for member in self._pool.members:
-                tasks.create_task(member.live(stop))
-            await self.repos_changed()
-            await self.enforce()
-            tasks.create_task(self._expire(stop))
-            await stop.wait()
-            for served in self._served.values():
+    async def serve(self) -> None:
+        """Serves every repo; returns when all workers enforce what is stored."""
+        async with self._change:
+            turn = self.pool.announce(self._enforced())
+            self._serve()
+            for opened in self._inherited.close():
+                self.store.forget(opened)
+        await self.pool.settled(turn)
+
+    async def hand_over(self, successor: Channel, lock: int, control: Listener, metrics: socket.socket | None) -> bool:
+        """Gives everything to the successor; False: it did not take it, and nothing has changed."""
+        async with self._change:
+            await self.pool.pause()
+            listeners = [served.listener for served in self._served.values()]
+            bequest = Bequest(lock, control, metrics, listeners, self.store.address, self.clock())
+            self._left = await handover.give(successor, bequest)
+            if not self._left:
+                self.pool.resume()
+                return False
+            for opened in listeners:
+                opened.let_go()
+            return True
+
+    def close(self) -> None:
+        """Accepts no more. Sockets that somebody keeps for the next gate stay at their paths."""
+        for served in self._served.values():
+            if self.store.has(served.listener):
+                served.listener.let_go()
+            else:
                 served.listener.close()
-            await self._pool.stop(self.settings.limits.stop_timeout + 0.3)
 
     async def repos_changed(self) -> None:
         """`repos.d` was changed: whatever it says now counts, and only for the repos that it says it of."""
         async with self._change:
-            self._read_repos()
-            self._seal()
-            self._serve()
+            if not self._left:
+                self._read_repos()
+                self._seal()
+                self._serve()
 
     async def specs_changed(self) -> None:
         """The CDI folder was changed."""
         async with self._change:
-            self._read_specs()
-            self._seal()
-            await self._pool.enforce(self._enforced())
+            if not self._left:
+                self._read_specs()
+                self._seal()
+                await self.pool.enforce(self._enforced())
 
     async def enforce(self) -> None:
         """Workers and sealed folders follow the snapshot as it is at this moment."""
         async with self._change:
-            self._seal()
-            await self._pool.enforce(self._enforced())
+            if not self._left:
+                self._seal()
+                await self.pool.enforce(self._enforced())
 
     # The control socket's questions.
 
@@ -135,6 +167,8 @@ class Gate:
         """Enforces the snapshot; raises Refused or NotStored, both with nothing changed, or OSError when the sealed
         folders could not follow (then it is enforced by the workers, and the operator asks again)."""
         async with self._change:
+            if self._left:
+                raise NotStored("another gate has just taken over here: ask again")
             current = self._stored.snapshot if self._stored else None
             reason = fence(current, self._stored.retired if self._stored else (), snapshot)
             if reason is not None:
@@ -149,14 +183,14 @@ class Gate:
             self._stored, self._applied_at, self._problem = following, self.clock(), ""
             self._news.set()
             self._seal()
-            await self._pool.enforce(self._enforced())
+            await self.pool.enforce(self._enforced())
             if self._sealed_problem:
                 raise OSError(self._sealed_problem)
             return SnapshotAnswer(
                 epoch=snapshot.epoch,
                 applied_at=self._applied_at,
                 repos=tuple(self.statuses()),
-                pending=tuple(self._pool.pending),
+                pending=tuple(self.pool.pending),
             )
 
     def health(self) -> Health:
@@ -165,27 +199,31 @@ class Gate:
             return Health(False, "; ".join(problems))
         if self._stored is None:
             problems.insert(0, "no snapshot was ever sent here: all hardware is refused until the operator sends one")
+        elder = self.pool.elder
+        if elder is not None and not elder.gone:
+            problems.append(f"process {elder.pid}, the gate before this one, finishes what is open there")
         return Health(True, "; ".join(problems) or f"enforcing epoch {self._epoch}")
 
     def problems(self) -> list[str]:
         """What an operator should mend, in sentences."""
         found = [self._problem, self._sealed_problem, *self._folder.problems, *self._socket_problems.values()]
-        return [problem for problem in found if problem]
+        return [problem for problem in (*found, *self.notes, *self.pool.problems) if problem]
 
     def statuses(self) -> list[RepoStatus]:
         return [self._status(served.repo) for _, served in sorted(self._served.items())]
 
     async def status(self, *, in_use: bool) -> GateStatus:
         """All that this gate knows; `in_use` asks every daemon for its containers."""
-        found, problems = await self._pool.in_use() if in_use else ([], [])
+        found, problems = await self.pool.in_use() if in_use else ([], [])
         status = GateStatus(
             machine=self.settings.machine,
             epoch=self._epoch,
             grants=tuple(self._in_force()),
             repos=tuple(self.statuses()),
-            pending=tuple(self._pool.pending),
+            pending=tuple(self.pool.pending),
             in_use=tuple(found) if in_use else None,
             inventory_hash=self._inventory_hash(),
+            workers=tuple(self.pool.workers),
             problems=(*self.problems(), *problems),
         )
         if self._stored is None:
@@ -239,7 +277,7 @@ class Gate:
 
     def _status(self, its: Repo) -> RepoStatus:
         """As its worker last said it, unless the repo is another one since."""
-        known = self._pool.status(its.name)
+        known = self.pool.status(its.name)
         if known is not None and not its.problem and known.id == its.id:
             return known
         return RepoStatus(
@@ -261,7 +299,7 @@ class Gate:
 
     def _read_repos(self) -> None:
         before = self._folder
-        self._folder = repo.assemble(read_repos(self.layout), before, self.layout)
+        self._folder = repo.assemble(folders.read_repos(self.layout), before, self.layout)
         for problem in self._folder.problems:
             if problem not in before.problems:
                 log.warning("repo file", message=problem)
@@ -270,8 +308,8 @@ class Gate:
         """Makes what is served what the folder says; a repo that did not change is not touched."""
         wanted = self._folder.repos
         for name in [name for name in self._served if name not in wanted]:
-            self._pool.take_away(name)
-            self._served.pop(name).listener.close()
+            self.pool.take_away(name)
+            self._close(self._served.pop(name).listener)
             log.info("repo removed", repo=name)
         self._socket_problems = {name: text for name, text in self._socket_problems.items() if name in wanted}
         for name, its in wanted.items():
@@ -283,10 +321,12 @@ class Gate:
         if before is not None and _same_socket(before.repo, its):
             served = Served(its, before.listener)
             self._served[its.name] = served
-            self._pool.give(served, with_socket=False)
+            self.pool.give(served, with_socket=False)
             return
         try:
-            opened = listener.listen(its.listen, uid=its.uid, gid=its.gid, mode=its.mode)
+            opened = self._inherited.take(its.listen, uid=its.uid, gid=its.gid, mode=its.mode) or listener.listen(
+                its.listen, uid=its.uid, gid=its.gid, mode=its.mode
+            )
         except OSError as error:
             problem = f"repo {its.name} can't be served at {its.listen}: {error.strerror or error}"
             self._socket_problems[its.name] = problem
@@ -297,16 +337,21 @@ class Gate:
         self._socket_problems.pop(its.name, None)
         served = Served(its, opened)
         self._served[its.name] = served
-        self._pool.give(served, with_socket=True)
+        self.pool.give(served, with_socket=True)
+        self.store.keep(opened)
         if before is not None:
-            before.listener.close()
+            self._close(before.listener)
         log.info("repo served", repo=its.name, listen=str(its.listen))
 
     def _keep_socket(self, before: Served, problem: str) -> None:
         """Goes on at the old path, without hardware: the new file may mean another repo."""
         kept = Served(replace(before.repo, problem=problem), before.listener)
         self._served[kept.repo.name] = kept
-        self._pool.give(kept, with_socket=False)
+        self.pool.give(kept, with_socket=False)
+
+    def _close(self, opened: Listener) -> None:
+        self.store.forget(opened)
+        opened.close()
 
     def _seal(self) -> None:
         """Rewrites the sealed folders; a failure is kept as a problem until it is mended."""
@@ -324,34 +369,17 @@ class Gate:
         else:
             self._sealed_problem = ""
 
-    async def _expire(self, stop: asyncio.Event) -> None:
-        """The end of a grant's time is a revocation."""
-        while not stop.is_set():
+    async def expire(self) -> None:
+        """The end of a grant's time is a revocation. Never returns."""
+        while True:
             self._news.clear()
             ends = self._enforced().next_expiry(self.clock())
             pause = None if ends is None else self.clock.until(ends).total_seconds() + _EXPIRY_SLACK
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
-                    await _first(self._news, stop)
+                    await self._news.wait()
                 continue
             await self.enforce()
-
-
-def read_repos(layout: Layout) -> dict[str, RepoFile | RepoProblem]:
-    """Every file of `repos.d` by its path."""
-    return {
-        str(path): _read_repo(path)
-        for path in layout.repos.glob(f"*{repofile.SUFFIX}")
-        if not path.name.startswith(".")
-    }
-
-
-def _read_repo(path: Path) -> RepoFile | RepoProblem:
-    try:
-        with path.open(encoding="utf-8") as file:
-            return repofile.parse(file.read(repofile.MAX_BYTES + 1), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        return RepoProblem(str(path), 0, f"can't be read: {error}")
 
 
 def _same_socket(before: Repo, after: Repo) -> bool:
@@ -367,12 +395,3 @@ def _why_refused(reason: Reason, current: Snapshot | None, incoming: Snapshot) -
             return f"{held} with another content: epoch {incoming.epoch} was given twice"
         case _:
             return f"{held}: a snapshot of {incoming.machine} ({incoming.machine_uid}) is not taken"
-
-
-async def _first(*events: asyncio.Event) -> None:
-    tasks = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()

@@ -54,6 +54,8 @@ class Link(asyncio.Protocol):
         """Called once, when the connection is no more."""
         self.peer = Peer()
         """Who is at the other end: the process that connected, or the one that called listen(2)."""
+        self.received = self.sent = 0
+        """Bytes from the peer and to it."""
         self.writable = True
         self.at_eof = False
         """The peer will send no more."""
@@ -69,6 +71,7 @@ class Link(asyncio.Protocol):
             self._on_connected(self)
 
     def data_received(self, data: bytes) -> None:
+        self.received += len(data)
         if self._sink is not None:
             self._sink(data)
             return
@@ -178,6 +181,7 @@ class Link(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Writes, or drops what a lost peer will never read."""
         if self._transport is not None and not self.lost and not self._transport.is_closing():
+            self.sent += len(data)
             self._transport.write(data)
 
     def when_writable(self, again: Told) -> None:

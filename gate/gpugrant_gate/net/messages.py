@@ -9,18 +9,40 @@ from typing import Any
 
 from gpugrant_gate.life.grants import Enforced, Grant
 from gpugrant_gate.life.repo import Repo
+from gpugrant_gate.settings import Limits, Settings
 
 # parent → worker
+SETTINGS = "settings"
 ENFORCE = "enforce"
 REPO = "repo"
 DROP = "drop"
 IN_USE = "in-use"
+COUNT = "count"
+FOLLOW = "follow"
+REOPEN = "reopen"
+PING = "ping"
+PAUSE = "pause"
+LEAVE = "leave"
 STOP = "stop"
 # worker → parent
 READY = "ready"
 SETTLED = "settled"
 STATUS = "status"
 CONTAINERS = "containers"
+COUNTED = "counted"
+LINES = "lines"
+PONG = "pong"
+PAUSED = "paused"
+
+
+def write_settings(settings: Settings) -> dict[str, Any]:
+    """What a worker needs of them."""
+    return {"limits": asdict(settings.limits), "audit": None if settings.audit is None else str(settings.audit)}
+
+
+def read_settings(data: dict[str, Any]) -> tuple[Limits, Path | None]:
+    """The limits, and where decisions are written."""
+    return Limits(**data["limits"]), None if data["audit"] is None else Path(data["audit"])
 
 
 def write_enforced(enforced: Enforced) -> dict[str, Any]:

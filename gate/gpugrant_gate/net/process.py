@@ -1,4 +1,4 @@
-"""What a process of the gate needs of the kernel: to die with its parent, and enough descriptors."""
+"""What a process of the gate needs of the kernel: to die with its parent, a name, and enough descriptors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import resource
 import signal
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 
 
 def die_with(parent: int) -> bool:
@@ -16,6 +17,13 @@ def die_with(parent: int) -> bool:
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     return os.getppid() == parent
+
+
+def rename(name: str) -> None:
+    """Gives the process a name of at most 15 characters (prctl(2))."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_NAME)")
 
 
 def raise_descriptor_limit() -> None:

@@ -55,6 +55,16 @@ class Session:
         """The id of the route that is worked on, or was last."""
         return self._record.route
 
+    @property
+    def received(self) -> int:
+        """Bytes from the client."""
+        return self._client.received
+
+    @property
+    def sent(self) -> int:
+        """Bytes to the client."""
+        return self._client.sent
+
     def close(self) -> None:
         """No next request: the client reads what was written and then sees the end."""
         self._client.watch(None)
@@ -76,6 +86,9 @@ class Session:
         client = self._client
         self.busy = False
         if client.lost:
+            return
+        if self._host.leaving:
+            self.close()
             return
         if not client.writable:
             client.when_writable(self._wait)

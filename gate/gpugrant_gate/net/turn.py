@@ -59,6 +59,10 @@ class Host(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def leaving(self) -> bool:
+        """No further request is taken."""
+
     def view(self) -> RepoView: ...
     async def known(self) -> None: ...
     async def connect(self) -> Link:
@@ -91,7 +95,7 @@ class Host(Protocol):
 class Record:
     """What the audit line of one request says; begun anew for the next one."""
 
-    __slots__ = ("_began", "_client", "_host", "answered", "method", "names", "route")
+    __slots__ = ("_began", "_client", "_host", "answered", "method", "names", "route", "size")
 
     def __init__(self, host: Host, client: Link) -> None:
         self._host = host
@@ -102,6 +106,8 @@ class Record:
         self.method = method
         self.route = route
         self.names: tuple[str, ...] = ()
+        self.size = 0
+        """Bytes of the body that was judged."""
         self.answered = False
         """The daemon's answer has reached the client, at least its head."""
         self._began = time.perf_counter()
@@ -123,6 +129,7 @@ class Record:
             status=status,
             rules=rules,
             names=self.names,
+            size=self.size,
             milliseconds=(time.perf_counter() - self._began) * 1000,
         )
 
@@ -203,6 +210,7 @@ class Turn:
         if routed.exchange is Carrying.HIJACK:
             self._keep_alive = False  # after a refusal: what is meant for the pipe is never read as a request
         asked = _Asked(data, view, request, routed, await body.read(routed.body), body)
+        self._record.size = len(asked.data or b"")
         while True:
             sent = await self._judged_and_sent(asked)
             if isinstance(sent, Refusal):

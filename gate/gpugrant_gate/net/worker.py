@@ -29,6 +29,9 @@ from gpugrant_gate.net.judgement import Judgement
 from gpugrant_gate.net.session import Policy
 from gpugrant_gate.settings import Limits
 
+_LINES_WAIT_MAX = 1024 * 1024
+"""Bytes that the parent has not read yet, above which decisions are not copied to it: they are in the audit anyway."""
+
 
 class Worker:
     """Does what the parent says, in order."""
@@ -37,41 +40,70 @@ class Worker:
         self._channel = channel
         self._core = core
         self._limits = limits
+        self._trail = audit.trail()
         self._waits: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Returns when told to stop, or when the parent is gone."""
+        """Returns when told to stop, when the last connection of one that leaves has ended, or without its parent."""
         self._channel.send({"kind": messages.READY})
         with suppress(ChannelClosed):
             while True:
-                message, sockets = await self._channel.receive()
+                message, fds = await self._channel.receive()
                 if message["kind"] == messages.STOP:
                     await self._core.stop(self._limits.stop_timeout)
                     return
-                await self._obey(message, sockets)
+                await self._obey(message, fds)
         await self._core.stop(0)
 
-    async def _obey(self, message: Message, sockets: list[socket.socket]) -> None:
+    async def _obey(self, message: Message, fds: list[int]) -> None:
         match message["kind"]:
             case messages.ENFORCE:
                 self._core.apply(messages.read_enforced(message["enforced"]))
-                self._start(self._settled(message["turn"]))
+                self._start(self._settled(message["turn"], message.get("within", self._limits.pending_timeout)))
             case messages.REPO:
-                await self._core.serve(messages.read_repo(message["repo"]), sockets[0] if sockets else None)
+                opened = socket.socket(fileno=fds[0]) if fds else None
+                await self._core.serve(messages.read_repo(message["repo"]), opened)
             case messages.DROP:
                 await self._core.drop(message["name"])
             case messages.IN_USE:
                 self._start(self._in_use(message["turn"]))
+            case messages.COUNT:
+                self._count(message["turn"])
+            case messages.FOLLOW:
+                self._trail.follower = self._copy if message["wanted"] else None
+            case messages.REOPEN:
+                self._trail.outlet.reopen()
+            case messages.PING:
+                self._channel.send({"kind": messages.PONG, "trouble": self._trail.outlet.trouble})
+            case messages.PAUSE:
+                self._core.pause()
+                self._channel.send({"kind": messages.PAUSED})
+            case messages.LEAVE:
+                self._start(self._leave())
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._waits.add(task)
         task.add_done_callback(self._waits.discard)
 
-    async def _settled(self, turn: int) -> None:
+    async def _leave(self) -> None:
+        await self._core.leave()
+        self._channel.close()
+
+    def _count(self, turn: int) -> None:
+        counted = self._trail.counters
+        counted.traffic = self._core.traffic()
+        message = {"kind": messages.COUNTED, "turn": turn, "counters": counted.write()}
+        self._channel.send(message | {"connections": self._core.connections()})
+
+    def _copy(self, lines: bytes) -> None:
+        if self._channel.backlog < _LINES_WAIT_MAX:
+            self._channel.send({"kind": messages.LINES, "text": lines.decode()})
+
+    async def _settled(self, turn: int, within: float) -> None:
         """Says what of the older snapshot is still underway: after its time, and again when nothing is."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._limits.pending_timeout):
+            async with asyncio.timeout(within):
                 await self._core.settled()
         self._say_settled(turn)
         if self._core.outdated():
@@ -100,8 +132,14 @@ def pending_of(request: Underway) -> list[Pending]:
     return [Pending(repo=request.repo, device=device, since=request.since) for device in request.devices]
 
 
-async def _serve(sock: socket.socket, layout: Layout, machine: str, policy: Policy, limits: Limits) -> None:
+async def _serve(sock: socket.socket, layout: Layout, machine: str, policy: Policy) -> None:
     channel = Channel(sock)
+    try:
+        message, _ = await channel.receive()
+    except ChannelClosed:
+        return
+    limits, file = messages.read_settings(message["settings"])
+    audit.configure(file)
 
     def changed(status: RepoStatus) -> None:
         channel.send({"kind": messages.STATUS, "status": status.to_json()})
@@ -128,14 +166,15 @@ def main() -> int:
     given = parser.parse_args()
     if not process.die_with(given.parent):
         return 1
-    # the parent decides when: a terminal's ^C and systemd's SIGTERM reach the whole group
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # the parent decides: a terminal's ^C and systemd's SIGTERM reach the whole group
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     process.raise_descriptor_limit()
-    audit.configure(sys.stderr)
+    audit.configure()
     sock = socket.socket(fileno=given.fd)
     os.set_inheritable(given.fd, False)
-    uvloop.run(_serve(sock, Layout(given.root), given.machine, Judgement(), Limits()))
+    uvloop.run(_serve(sock, Layout(given.root), given.machine, Judgement()))
+    audit.close()
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -56,8 +57,9 @@ def up(root: Path, *, hardware: Path, detach: bool) -> None:
         raise console.os_error(error, f"can't write below {root}") from error
     machine = machine_name(layout, hardware)
     running = _running(layout)
+    if running is not None and _superseded(running, layout, hardware):
+        running = None
     if running is not None:
-        _same(running, layout, hardware)
         if not detach:
             raise Failure(f"it already runs below {root}: see gpugrant status; gpugrant down stops it")
         _await_ready(layout, None)
@@ -215,13 +217,26 @@ def _ask(layout: Layout) -> Health | None:
     return asyncio.run(health.ask(layout.control(parts.SUPERVISOR)))
 
 
-def _same(running: Health, layout: Layout, hardware: Path) -> None:
+def _superseded(running: Health, layout: Layout, hardware: Path) -> bool:
+    """Whether a supervisor of another version ran and has given way to this one; its parts go on until they are
+    replaced. Raises Failure."""
     if running.hardware != str(hardware):
         raise Failure(
             f"it already runs below {layout.root} with --hardware {running.hardware}: run gpugrant down first"
         )
-    if running.version != _version():
-        raise Failure(f"version {running.version} already runs below {layout.root}: run gpugrant down first")
+    if running.version == _version():
+        return False
+    console.note(f"version {running.version} runs below {layout.root}: version {_version()} takes over")
+    lock = layout.lock(parts.SUPERVISOR)
+    held = processes.holder(lock)
+    with contextlib.suppress(ProcessLookupError):
+        if held is not None:
+            with Process(held.pid) as old:
+                if processes.holder(lock) == held:
+                    old.signal(supervisor.GIVE_WAY)
+                    if not old.wait(ANSWERS_WITHIN):
+                        raise Failure(f"the supervisor (process {held.pid}) does not end: run gpugrant down first")
+    return True
 
 
 def _version() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,17 @@ async def ask(socket: Path, *, timeout: float = TIMEOUT) -> Health | None:  # no
             return Health.model_validate(await _get(socket))
     except (OSError, TimeoutError, ValueError, ValidationError, aiohttp.ClientError):
         return None
+
+
+async def tell(socket: Path, path: str, *, timeout: float = TIMEOUT) -> None:  # noqa: ASYNC109  (as above)
+    """Posts to the control socket; a part that does not know the path, or does not answer, is left as it is."""
+    with contextlib.suppress(OSError, TimeoutError, aiohttp.ClientError):
+        async with (
+            asyncio.timeout(timeout),
+            aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session,
+            session.post(f"http://control{path}") as response,
+        ):
+            await response.read()
 
 
 async def _get(socket: Path) -> Any:

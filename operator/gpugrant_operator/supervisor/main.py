@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from gpugrant_operator.supervisor import control, locks, stop
 from gpugrant_operator.supervisor.health import Health
 from gpugrant_operator.supervisor.keeper import PATIENCE, Keeper, until_well
 from gpugrant_operator.supervisor.parts import SUPERVISOR, Part
+
+GIVE_WAY = signal.SIGUSR2
+"""Ends the supervisor and leaves the parts to the next one. A version that does not know it is ended by it at once."""
 
 CLAIM_EVERY = 1.0
 """Seconds between two tries to make the machine's object."""
@@ -69,6 +73,7 @@ class _Supervisor:
         self._keepers = tuple(
             Keeper(part, settings.layout, settings.environ, log, patience=settings.patience) for part in settings.parts
         )
+        self._gives_way = False
         self._unclaimed = "the machine's object is not there yet"
 
     async def serve(self) -> None:
@@ -76,10 +81,13 @@ class _Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, told_to_end.set)
-        async with (
-            control.served(self._settings.layout.control(SUPERVISOR), self._healthz),
-            asyncio.TaskGroup() as group,
-        ):
+        loop.add_signal_handler(GIVE_WAY, self._give_way, told_to_end)
+        async with contextlib.AsyncExitStack() as stack:
+            for keeper in self._keepers:
+                if keeper.part.hands_over:
+                    await stack.enter_async_context(keeper.kept.served(self._settings.layout.kept_sockets))
+            await stack.enter_async_context(control.served(self._settings.layout.control(SUPERVISOR), self._healthz))
+            group = await stack.enter_async_context(asyncio.TaskGroup())
             tasks = [group.create_task(keeper.keep()) for keeper in self._keepers]
             tasks.append(group.create_task(self._claim()))
             tasks.append(group.create_task(self._tell_when_ready()))
@@ -87,14 +95,21 @@ class _Supervisor:
             self._log.info("ending")
             for task in tasks:
                 task.cancel()
-        await asyncio.to_thread(self._end_parts)
+        if not self._gives_way:
+            await asyncio.to_thread(self._end_parts)
         self._log.info("ended")
+
+    def _give_way(self, told_to_end: asyncio.Event) -> None:
+        self._log.info("giving_way", message="another version of the supervisor takes over; the parts go on")
+        self._gives_way = True
+        told_to_end.set()
 
     def _end_parts(self) -> None:
         stop.parts_only(self._settings.layout, [(part.name, part.signature) for part in self._settings.parts])
         for keeper in self._keepers:
-            if keeper.child is not None:
-                keeper.child.wait()
+            for child in keeper.children:
+                child.wait()
+            keeper.kept.remove()
 
     async def _claim(self) -> None:
         await until_well(self._settings.layout.control("apiserver"))

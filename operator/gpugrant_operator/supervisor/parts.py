@@ -19,6 +19,10 @@ VERSION_VARIABLE = "GPUGRANT_VERSION"
 """In a part's environment: the version that it was started from."""
 
 
+NOTIFY_VARIABLE = "NOTIFY_SOCKET"
+"""Where a process says that it is ready and has its sockets kept (sd_notify(3))."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """One child of the supervisor."""
@@ -31,6 +35,8 @@ class Part:
     """Added to the supervisor's own."""
     after: str | None = None
     """The part that has to be well before this one is started."""
+    hands_over: bool = False
+    """A new process of it takes over from the one that runs, and its listening sockets are kept while none does."""
 
 
 def standalone(root: Path, *, hardware: Path, executable: str, version: str) -> tuple[Part, ...]:
@@ -48,12 +54,16 @@ def _part(name: str, root: Path, hardware: Path, executable: str, version: str) 
     machine = () if name == "apiserver" else ("--hardware", str(hardware))
     # Standalone: another cluster's KUBECONFIG in the caller's shell must not turn this operator towards it.
     environ = {VERSION_VARIABLE: version, "GPUGRANT_ROOT": str(root), "KUBECONFIG": str(layout.kubeconfig)}
+    hands_over = name == "gate"
+    if hands_over:
+        environ[NOTIFY_VARIABLE] = str(layout.kept_sockets)
     return Part(
         name=name,
         argv=(executable, "-P", "-m", *signature(name, root), *machine),
         signature=signature(name, root),
         environ=environ,
         after="apiserver" if name == "operator" else None,
+        hands_over=hands_over,
     )
 
 

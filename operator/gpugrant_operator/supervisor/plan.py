@@ -40,6 +40,8 @@ class Adopt:
 class Replace:
     pid: int
     why: str
+    well: bool = True
+    """It does its work, so that it can hand over."""
 
 
 Step = Start | Adopt | Replace
@@ -54,7 +56,7 @@ def judge(seen: Observed, part: Part) -> Step:
     if seen.version != part.environ.get(VERSION_VARIABLE):
         return Replace(seen.pid, f"it was started from version {seen.version or 'unknown'}")
     if not seen.answers:
-        return Replace(seen.pid, "its control socket does not answer")
+        return Replace(seen.pid, "its control socket does not answer", well=False)
     return Adopt(seen.pid)
 
 

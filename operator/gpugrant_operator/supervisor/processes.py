@@ -12,12 +12,16 @@ import os
 import select
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 PROC = Path("/proc")
+
+HANDING = Path(__file__).with_name("handing.py")
+"""Run by its path: it needs nothing of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +78,25 @@ class Process:
             self.wait(patience)
 
 
-def launch(argv: Sequence[str], *, environ: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
-    """A process in a session of its own, which writes to `log` and outlives its starter."""
+def launch(
+    argv: Sequence[str], *, environ: Mapping[str, str], log: Path, sockets: Mapping[str, int] | None = None
+) -> subprocess.Popen[bytes]:
+    """A process in a session of its own, which writes to `log` and outlives its starter; it inherits the sockets."""
+    command, env = [*argv], dict(environ)
+    fds = [*(sockets or {}).values()]
+    if sockets:
+        env["LISTEN_FDNAMES"] = ":".join(sockets)
+        command = [sys.executable, "-I", "-S", str(HANDING), ",".join(map(str, fds)), *argv]
     with log.open("ab") as output:
         return subprocess.Popen(
-            argv,
+            command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             cwd="/",
-            env=dict(environ),
+            env=env,
             start_new_session=True,
+            pass_fds=fds,
         )
 
 
@@ -121,6 +133,14 @@ def of(signature: Sequence[str], proc: Path = PROC) -> Iterator[int]:
 def arguments(pid: int, proc: Path = PROC) -> tuple[str, ...]:
     """The command line; empty when the process has ended or can't be looked at."""
     return tuple(_strings(proc / str(pid) / "cmdline"))
+
+
+def title(pid: int, proc: Path = PROC) -> str:
+    """What the process calls itself; empty when it has ended."""
+    try:
+        return (proc / str(pid) / "comm").read_text().rstrip("\n")
+    except OSError:
+        return ""
 
 
 def variable(pid: int, name: str, proc: Path = PROC) -> str | None:

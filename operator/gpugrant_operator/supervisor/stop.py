@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Iterable, Sequence
 
 from gpugrant_crds.layout import Layout
@@ -51,11 +52,18 @@ def _end(layout: Layout, name: str, signature: tuple[str, ...], patience: float)
     """Raises StillRuns."""
     left = _pids(layout, name, signature)
     for _ in range(ROUNDS):
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError), Process(pid) as process:
-                # Looked at again with the process held: the number can't come to mean another one any more.
-                if pid in _pids(layout, name, signature):
-                    process.end(patience)
+        with contextlib.ExitStack() as held:
+            running = []
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    running.append(held.enter_context(Process(pid)))
+            # Looked at again with the processes held: a number can't come to mean another one any more.
+            still = _pids(layout, name, signature)
+            ending = [process for process in running if process.pid in still]
+            for process in ending:
+                process.signal(signal.SIGTERM)
+            for process in ending:
+                process.end(patience)
         left = _pids(layout, name, signature)
         if not left:
             return

@@ -1,8 +1,9 @@
-"""Parent and worker: messages whole and in order, sockets with the message that they came with."""
+"""Parent and worker: messages whole and in order, descriptors with the message that they came with."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,20 +22,20 @@ async def test_sends_messages_and_sockets() -> None:
     one, other = socket.socketpair()
     large = "x" * 3_000_000
     left.send({"kind": "first"})
-    left.send({"kind": "socket"}, [one])
+    left.send({"kind": "socket"}, [one.fileno()])
     one.close()
     left.send({"kind": "large", "text": large})
     async with asyncio.timeout(10):
         assert await right.receive() == ({"kind": "first"}, [])
-        message, sockets = await right.receive()
+        message, fds = await right.receive()
         assert message == {"kind": "socket"}
-        sockets[0].sendall(b"hello")
+        os.write(fds[0], b"hello")
         assert other.recv(5) == b"hello"
         assert (await right.receive())[0]["text"] == large
         right.send({"kind": "back"})
         assert await left.receive() == ({"kind": "back"}, [])
-    for sock in (*sockets, other):
-        sock.close()
+    os.close(fds[0])
+    other.close()
     left.close()
     with pytest.raises(ChannelClosed):
         async with asyncio.timeout(10):
