@@ -173,13 +173,14 @@ class Run:
 
     # --- programs -----------------------------------------------------------------------------------------------
 
-    def act(self, program: Path, args: Sequence[str], *, timeout: float, clause: str = "") -> programs.Ended:
-        """Runs a program that changes the machine; in a dry run nothing is run and the answer is a success."""
-        said = clause or f"{program.name} {' '.join(args)}"
+    def act(self, program: Path, args: Sequence[str], *, timeout: float, shown: str = "") -> programs.Ended:
+        """Runs a program that changes the machine; in a dry run nothing is run and the answer is a success. `shown` is
+        its line of progress where the whole command says too much."""
+        said = f"{program.name} {' '.join(args)}"
         self.actions.append(said)
         if self.options.dry_run:
             return programs.Ended(0, "", "")
-        self.progress(said)
+        self.progress(f"running {shown or said}")
         return programs.run(program, args, timeout=timeout, env={**self.options.environ, **self.env})
 
     # --- what is said -------------------------------------------------------------------------------------------

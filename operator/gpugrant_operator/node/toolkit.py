@@ -45,6 +45,7 @@ def _install(run: Run) -> str | None:
     if fault is not None:
         for path in added:
             run.put(path, None)
+        run.written = [path for path in run.written if path not in {str(run.root / name) for name in added}]
     return fault
 
 
@@ -85,8 +86,14 @@ def _run_command(run: Run, command: Command) -> str | None:
     program = run.tree.program(name)
     if program is None:
         return f"{name} is not on this machine"
-    ended = run.act(program, args, timeout=run.options.limits.install)
+    ended = run.act(program, args, timeout=run.options.limits.install, shown=_verb(command))
     return None if ended.ok else _said(name, ended)
+
+
+def _verb(command: Command) -> str:
+    """`apt-get update`: what a person wants to read of it."""
+    name, *args = command
+    return f"{name} {next((word for word in args if not word.startswith('-')), args[0])}"
 
 
 def _said(name: str, ended: Ended) -> str:
