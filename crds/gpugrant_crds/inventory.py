@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -23,7 +24,13 @@ class InventoryUnreadable(ValueError):
 class Part(BaseModel):
     """camelCase in the file; what a newer version says more is not read."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        use_attribute_docstrings=True,
+    )
 
 
 class PciIds(Part):
@@ -45,22 +52,30 @@ class Health(Part):
 
 
 class Partition(Part):
-    """A part of a card that is a device of its own."""
+    """A part of a card that is a device of its own: AMD's compute partition, a MIG device, a virtual function."""
 
     id: str
+    """`nvidia:MIG-…`, else the card's id with `/p<n>`, `/gi<n>/ci<n>` or `/vf<address>`."""
     index: int
+    """Its place among the card's."""
+    name: str | None = None
+    """A MIG device's profile."""
     render_node: str | None = None
+    gi: int | None = None
+    """MIG: the GPU instance."""
+    ci: int | None = None
+    """MIG: the compute instance in it."""
 
 
 class Gpu(Part):
     """One physical card."""
 
     id: str
-    """`nvidia:GPU-…`, `amd:<unique id>`, `pci:<address>` or `platform:<name>`: stable over reboots."""
+    """`nvidia:GPU-…`, `amd:<unique id>`, `pci:<address>`, `platform:<name>` or `wsl:dxg`: stable over reboots."""
     vendor: Literal["nvidia", "amd", "intel", "other"]
     name: str
     name_source: str
-    """Where the name comes from: nvidia-smi, procfs, sysfs, pci.ids or fallback."""
+    """Where the name comes from: nvml, nvidia-smi, procfs, sysfs, amdgpu.ids, pci.ids, device-tree or fallback."""
     pci_address: str | None = None
     pci_ids: PciIds | None = None
     driver: str | None = None
@@ -117,6 +132,8 @@ class CdiDevice(Part):
     """It can be granted."""
     reason: str | None = None
     """Why not."""
+    atoms: tuple[str, ...] = ()
+    """The hardware that it stands for, such as `gpu/nvidia:GPU-…` (gpugrant_crds.atoms)."""
 
 
 class CdiConflict(Part):
@@ -160,6 +177,8 @@ class Inventory(Part):
     kernel: str | None = None
     hostname: str
     platform: Literal["native", "wsl"]
+    fingerprint: str | None = None
+    """Of the hardware and drivers when this detection began (gpugrant_crds.fingerprint)."""
     gpus: tuple[Gpu, ...] = ()
     render_nodes: tuple[RenderNode, ...] = ()
     cdi: Cdi = Cdi()
@@ -175,6 +194,11 @@ class Inventory(Part):
         return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
 
     @property
+    def hardware(self) -> Mapping[str, tuple[str, ...]]:
+        """Every CDI name that can be granted → the atoms that it stands for."""
+        return {device.name: device.atoms for device in self.cdi.devices if device.usable}
+
+    @property
     def device_names(self) -> tuple[str, ...]:
         """Every CDI name that can be granted."""
         return tuple(device.name for device in self.cdi.devices if device.usable)
@@ -188,6 +212,20 @@ class Inventory(Part):
         return self.model_dump(mode="json", by_alias=True)
 
 
+SCHEMA_FILE = "inventory.schema.json"
+
+
+def json_schema() -> str:
+    """The published JSON Schema (2020-12) of the file, as text."""
+    made = _Whole.model_json_schema(by_alias=True, mode="serialization")
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "The inventory of a machine's GPUs: /etc/rediacc/gpu/inventory.json",
+        **{key: value for key, value in made.items() if key != "title"},
+    }
+    return json.dumps(schema, sort_keys=True, indent=2, ensure_ascii=False) + "\n"
+
+
 def parse(text: str | bytes) -> Inventory:
     """The inventory in a file's bytes; raises InventoryUnreadable."""
     try:
@@ -196,6 +234,13 @@ def parse(text: str | bytes) -> Inventory:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the file"
         raise InventoryUnreadable(f"{place}: {first['msg'].lower()}") from error
+
+
+class _Whole(Inventory):
+    """The whole file."""
+
+    content_hash_: str = Field(alias="contentHash", pattern="^sha256:[0-9a-f]{64}$")
+    """sha256 over everything but generatedAt and itself: equal machines have the same."""
 
 
 def carry_since(problems: tuple[tuple[str, str], ...], previous: Inventory | None, now: str) -> tuple[Problem, ...]:

@@ -187,8 +187,10 @@ def update_locks(words: list[str]) -> int:
 
 
 def update_crds(words: list[str]) -> int:
-    """hack/update-crds: crds/*.yaml from the models."""
-    parser = argparse.ArgumentParser("hack/update-crds", description="Writes crds/*.yaml from the models.")
+    """hack/update-crds: crds/*.yaml and crds/*.json from the models."""
+    parser = argparse.ArgumentParser(
+        "hack/update-crds", description="Writes crds/*.yaml and crds/*.json from the models."
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where they differ")
     given = parser.parse_args(words)
     folder, wanted = CHECKOUT / "crds", manifests.generated()
