@@ -7,7 +7,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ class Machine:
 
     tree: Path
     root: Path
+    limits: Limits = field(default_factory=lambda: Limits(smi=5.0, toolkit=5.0))
 
     def write(self, path: str, text: str = "") -> Path:
         target = self.tree / path
@@ -89,7 +90,7 @@ class Machine:
     def options(
         self, install: setup.Install | None = None, *, dry_run: bool = False, default: setup.Install = "auto"
     ) -> setup.Options:
-        return setup.Options(self.root, self.tree, install, dry_run, default, Limits(smi=5.0, toolkit=5.0))
+        return setup.Options(self.root, self.tree, install, dry_run, default, self.limits)
 
     def setup(
         self,

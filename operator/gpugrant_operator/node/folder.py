@@ -7,7 +7,8 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from gpugrant_crds import cdi
+from gpugrant_crds import atoms, cdi
+from gpugrant_crds.atoms import Hardware
 from gpugrant_crds.cdi import Devices, Problem, ProblemReason, Spec
 from gpugrant_crds.inventory import Cdi, CdiConflict, CdiDevice, SpecFile
 from gpugrant_operator.node import state
@@ -65,13 +66,19 @@ def describe(
     files: Mapping[str, bytes | str],
     generators: Mapping[str, str],
     exists: Callable[[str], bool],
+    hardware: Hardware = Hardware(),  # noqa: B008  frozen
 ) -> tuple[Cdi, tuple[tuple[str, str], ...]]:
-    """The inventory's part, and the problems of the folder. `exists` says whether a device node is there."""
+    """The inventory's part, and the problems of the folder. `exists` says whether a device node is there, `hardware`
+    what stands behind it."""
     specs = parse(files)
     merged = cdi.merge(specs)
     sources = _sources(specs.values())
-    usable = [_device(name, sources[name], exists) for name in merged.names]
-    unusable = [CdiDevice(name=n, usable=False, reason=str(p.reason)) for n, p in merged.unusable.items()]
+    stood_for = _atoms(specs.values(), hardware)
+    usable = [_device(name, sources[name], exists, stood_for[name]) for name in merged.names]
+    unusable = [
+        CdiDevice(name=name, usable=False, reason=str(problem.reason), atoms=stood_for.get(name, ()))
+        for name, problem in merged.unusable.items()
+    ]
     listed = Cdi(
         directories=(str(folder),),
         files=tuple(_file(folder, name, files[name], spec, generators) for name, spec in specs.items()),
@@ -104,9 +111,19 @@ def _sources(specs: Iterable[Spec | Problem]) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _device(name: str, nodes: Iterable[str], exists: Callable[[str], bool]) -> CdiDevice:
+def _atoms(specs: Iterable[Spec | Problem], hardware: Hardware) -> dict[str, tuple[str, ...]]:
+    """Qualified name → its atoms; of a name in several files, those of all."""
+    found: dict[str, tuple[str, ...]] = {}
+    for spec in specs:
+        if isinstance(spec, Spec):
+            for name, given in atoms.of_spec(spec, hardware).items():
+                found[name] = tuple(sorted({*found.get(name, ()), *given}))
+    return found
+
+
+def _device(name: str, nodes: Iterable[str], exists: Callable[[str], bool], given: tuple[str, ...]) -> CdiDevice:
     there = all(exists(node) for node in nodes)
-    return CdiDevice(name=name, usable=there, reason=None if there else "NoDeviceNode")
+    return CdiDevice(name=name, usable=there, reason=None if there else "NoDeviceNode", atoms=given)
 
 
 def _problems(merged: Devices, listed: Cdi) -> tuple[tuple[str, str], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
@@ -13,6 +14,9 @@ from pathlib import Path
 
 OUTPUT_MAX = 8 * 1024 * 1024
 """Bytes of each stream: as much as a CDI spec may have."""
+
+_KILL_PATIENCE = 2.0
+"""Seconds after SIGKILL."""
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -38,8 +42,12 @@ class Ended:
         return lines[-1][:300] if lines else ""
 
 
-def run(program: Path, args: Sequence[str], *, timeout: float, env: Mapping[str, str]) -> Ended:
-    """Runs it to its end; `timeout` in seconds. Never raises for what the program does."""
+def run(
+    program: Path, args: Sequence[str], *, timeout: float, env: Mapping[str, str], name: str | None = None
+) -> Ended:
+    """Runs it to its end; `timeout` in seconds. `name` is what it is called in clauses. Never raises for what the
+    program does."""
+    name = name or program.name
     try:
         child = subprocess.Popen(
             [str(program), *args],
@@ -51,20 +59,19 @@ def run(program: Path, args: Sequence[str], *, timeout: float, env: Mapping[str,
         )
     except OSError as error:
         return Ended(127, "", "", f"{program} can't be started: {(error.strerror or str(error)).lower()}")
-    with child:
-        try:
-            return _follow(child, program, time.monotonic() + timeout, timeout)
-        finally:
-            _end(child)
+    try:
+        return _follow(child, name, time.monotonic() + timeout, timeout)
+    finally:
+        _end(child)
 
 
-def _follow(child: subprocess.Popen[bytes], program: Path, deadline: float, timeout: float) -> Ended:
+def _follow(child: subprocess.Popen[bytes], name: str, deadline: float, timeout: float) -> Ended:
     kept: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
     why = ""
     with selectors.DefaultSelector() as selector:
-        for name, stream in (("stdout", child.stdout), ("stderr", child.stderr)):
+        for kind, stream in (("stdout", child.stdout), ("stderr", child.stderr)):
             if stream is not None:
-                selector.register(stream, selectors.EVENT_READ, name)
+                selector.register(stream, selectors.EVENT_READ, kind)
         while selector.get_map() and not why:
             ready = selector.select(max(0.0, deadline - time.monotonic()))
             for key, _ in ready:
@@ -73,13 +80,13 @@ def _follow(child: subprocess.Popen[bytes], program: Path, deadline: float, time
                 if not piece:
                     selector.unregister(key.fileobj)
                 if len(kept[key.data]) > OUTPUT_MAX:
-                    why = f"{program.name} wrote more than {OUTPUT_MAX} bytes and was stopped"
+                    why = f"{name} wrote more than {OUTPUT_MAX} bytes and was stopped"
             if not ready:
-                why = f"{program.name} did not answer in {timeout:g} s and was stopped"
+                why = f"{name} did not answer in {timeout:g} s and was stopped"
     code = None if why else _code(child, deadline)
     if code is None and not why:
-        why = f"{program.name} did not end in {timeout:g} s and was stopped"
-    texts = {name: bytes(data).decode("utf-8", "replace") for name, data in kept.items()}
+        why = f"{name} did not end in {timeout:g} s and was stopped"
+    texts = {kind: bytes(data).decode("utf-8", "replace") for kind, data in kept.items()}
     return Ended(code, texts["stdout"], texts["stderr"], why)
 
 
@@ -91,8 +98,12 @@ def _code(child: subprocess.Popen[bytes], deadline: float) -> int | None:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Ends the group, also what the program left behind in it."""
-    try:
+    """Ends the group, also what the program left behind in it. One that a driver holds in the kernel can't be ended:
+    it is left behind."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
+    for stream in (child.stdout, child.stderr):
+        if stream is not None:
+            stream.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(_KILL_PATIENCE)

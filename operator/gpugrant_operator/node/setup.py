@@ -26,6 +26,7 @@ from gpugrant_operator.node import (
     folder,
     gather,
     generation,
+    hardware,
     nodes,
     nvidia_spec,
     persistenced,
@@ -236,7 +237,8 @@ def _action(run: Run, found: Cards, program: Path | None, *, pointed: bool) -> A
 def _inventory(run: Run, seen: Observed, found: Cards) -> Inventory:
     previous = _previous(run)
     generators = {name: who for name, who in _WRITTEN.items() if run.owns(f"etc/cdi/{name}")}
-    listed, troubles = folder.describe(run.layout.cdi, _spec_files(run), generators, run.node_exists)
+    behind = hardware.behind(seen, found.gpus, (f"{run.dev}/", "/dev/"))
+    listed, troubles = folder.describe(run.layout.cdi, _spec_files(run), generators, run.node_exists, behind)
     run.problems.extend(troubles)
     _confirm(run, listed)
     time_now = timestamps.write(run.now())
@@ -246,6 +248,7 @@ def _inventory(run: Run, seen: Observed, found: Cards) -> Inventory:
         kernel=seen.kernel,
         hostname=seen.hostname,
         platform=seen.platform,
+        fingerprint=seen.fingerprint,
         gpus=found.gpus,
         render_nodes=found.render_nodes,
         cdi=listed,

@@ -1,12 +1,14 @@
 """Reading a machine's files below one root: bounded, never blocking, never outside the root.
 
 A recorded tree is somebody's folder: an absolute link in it means a place in the tree, a FIFO must not hang the run,
-and a file that can't be read is a remark, not the end.
+and what is there and can't be read as what it should be is a fault, not the end.
 """
 
 from __future__ import annotations
 
+import codecs
 import errno
+import itertools
 import os
 import stat
 from dataclasses import dataclass, field
@@ -15,8 +17,30 @@ from pathlib import Path
 TEXT_MAX = 64 * 1024
 """Of a file in /sys or /proc; the longest that is read (KFD properties) has about 2 KiB."""
 
+NAMES_MAX = 20_000
+"""Entries of one folder that are looked at; /dev of a large server has about 5,000."""
+
+FAULTS_MAX = 50
+"""Faults that are kept: they end in the inventory and in a status, whose size is bounded."""
+
 _LINK_MAX = 40
 """As the kernel's MAXSYMLINKS."""
+
+_ABSENT = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO, errno.EINVAL))
+"""How sysfs answers for an attribute that a card does not have."""
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISREG, "a file"),
+)
+
+
+class _Loop(Exception):
+    """More links than the kernel follows."""
 
 
 @dataclass
@@ -33,6 +57,18 @@ class Tree:
 
     def locate(self, relative: str) -> Path | None:
         """The real place with all links followed below the root; None: not there, or links that lead nowhere."""
+        try:
+            path = self._resolve(relative)
+        except _Loop:
+            self.remark(relative, "is a loop of links")
+            return None
+        except OSError as error:
+            self._fault(relative, error)
+            return None
+        return path if os.path.lexists(path) else None
+
+    def _resolve(self, relative: str) -> Path:
+        """Where it is or would be; raises _Loop and OSError."""
         todo = [part for part in relative.split("/") if part not in ("", ".")][::-1]
         done: list[str] = []
         links = 0
@@ -42,77 +78,135 @@ class Tree:
                 done = done[:-1]
                 continue
             here = self.root.joinpath(*done, part)
-            try:
-                is_link = here.is_symlink()
-                target = str(here.readlink()) if is_link else ""
-            except OSError:
-                return None
-            if not is_link:
+            if not here.is_symlink():
                 done.append(part)
                 continue
             links += 1
             if links > _LINK_MAX:
-                return None
+                raise _Loop
+            target = str(here.readlink())
             if target.startswith("/"):
                 done = []
             todo.extend([piece for piece in target.split("/") if piece not in ("", ".")][::-1])
-        path = self.root.joinpath(*done)
-        return path if os.path.lexists(path) else None
+        return self.root.joinpath(*done)
 
     def exists(self, relative: str) -> bool:
         return self.locate(relative) is not None
 
+    def is_node(self, relative: str) -> bool:
+        """Whether a device node is there. In a recorded tree a plain file stands for one: Git can't hold nodes."""
+        path = self.locate(relative)
+        if path is None:
+            return False
+        mode = path.lstat().st_mode
+        if stat.S_ISCHR(mode) or (stat.S_ISREG(mode) and not self.is_live):
+            return True
+        self.remark(relative, f"is {_kind(mode)}, not a device node")
+        return False
+
     def names(self, relative: str) -> tuple[str, ...]:
         """The sorted entries of a folder; empty when there is none."""
         path = self.locate(relative)
-        if path is None or not path.is_dir():
+        if path is None:
             return ()
         try:
-            return tuple(sorted(entry.name for entry in path.iterdir()))
+            with os.scandir(path) as entries:
+                found = sorted(entry.name for entry in itertools.islice(entries, NAMES_MAX + 1))
+        except NotADirectoryError:
+            self.remark(relative, f"is {_kind(path.lstat().st_mode)}, not a folder")
+            return ()
         except OSError as error:
             self._fault(relative, error)
             return ()
+        if len(found) > NAMES_MAX:
+            self.remark(relative, f"has more than {NAMES_MAX} entries, of which that many were looked at")
+        return tuple(found[:NAMES_MAX])
 
     def text(self, relative: str, limit: int = TEXT_MAX) -> str | None:
-        """A file's text without surrounding blanks, cut at `limit` bytes; None when it can't be read."""
+        """A file's text without surrounding blanks, cut at `limit` bytes; None when it can't be read as one."""
         path = self.locate(relative)
         if path is None:
+            self._dangling(relative)
             return None
         try:
-            # O_NONBLOCK: a FIFO in place of the file opens at once and is then seen to be none
+            mode = path.lstat().st_mode
+            if not stat.S_ISREG(mode):
+                self.remark(relative, f"is {_kind(mode)}, not a file")
+                return None
+            # O_NONBLOCK: a FIFO that takes the file's place now opens at once as well
             handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         except OSError as error:
             self._fault(relative, error)
             return None
         try:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                return None
-            return _read(handle, limit).decode("utf-8", "replace").replace("\0", "").strip()
+            data = _read(handle, limit)
         except OSError as error:
             self._fault(relative, error)
             return None
         finally:
             os.close(handle)
+        return self._decoded(relative, data)
 
     def link_name(self, relative: str) -> str | None:
         """The last part of where a link points, such as a driver's name; None when it is no link."""
         parent, _, name = relative.rpartition("/")
         folder = self.locate(parent)
-        if folder is None or not (folder / name).is_symlink():
+        if folder is None or not os.path.lexists(folder / name):
             return None
-        return (folder / name).readlink().name
+        if not (folder / name).is_symlink():
+            self.remark(relative, f"is {_kind((folder / name).lstat().st_mode)}, not a link")
+            return None
+        try:
+            self._resolve(relative)
+            return (folder / name).readlink().name
+        except _Loop:
+            self.remark(relative, "is a loop of links")
+        except OSError as error:
+            self._fault(relative, error)
+        return None
 
     def program(self, name: str) -> Path | None:
         """Where a program of this machine lies; looked up below the root and nowhere else."""
         for folder in ("usr/bin", "usr/sbin", "bin", "sbin", "usr/local/bin", "usr/lib/wsl/lib"):
             path = self.locate(f"{folder}/{name}")
-            if path is not None and path.is_file() and os.access(path, os.X_OK):
+            if path is None:
+                continue
+            if path.is_file() and os.access(path, os.X_OK):
                 return path
+            self.remark(f"{folder}/{name}", "is no program that can be run")
         return None
 
+    def remark(self, relative: str, clause: str) -> None:
+        """Notes what is wrong with a path, once."""
+        fault = f"/{relative.strip('/')} {clause}"
+        if fault not in self.faults and len(self.faults) < FAULTS_MAX:
+            self.faults.append(fault)
+
+    def _decoded(self, relative: str, data: bytes) -> str | None:
+        try:
+            # a character that the limit cuts is left out; NULs end the texts of device trees
+            text = codecs.getincrementaldecoder("utf-8")().decode(data).replace("\0", "").strip()
+        except UnicodeDecodeError:
+            self.remark(relative, "holds no text")
+            return None
+        if any(not (char.isprintable() or char.isspace()) for char in text):
+            self.remark(relative, "holds no text")
+            return None
+        return text
+
+    def _dangling(self, relative: str) -> None:
+        parent, _, name = relative.rpartition("/")
+        folder = self.locate(parent)
+        if folder is not None and (folder / name).is_symlink():
+            self.remark(relative, "is a link to nothing")
+
     def _fault(self, relative: str, error: OSError) -> None:
-        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO, errno.EINVAL):
-            self.faults.append(f"/{relative} can't be read: {(error.strerror or str(error)).lower()}")
+        if error.errno not in _ABSENT:
+            self.remark(relative, f"can't be read: {(error.strerror or str(error)).lower()}")
+
+
+def _kind(mode: int) -> str:
+    return next((name for test, name in _KINDS if test(mode)), "something else")
 
 
 def _read(handle: int, limit: int) -> bytes:

@@ -14,14 +14,18 @@ from machines import EXAMPLES, Machine
 
 
 @pytest.fixture
-def recorded(tmp_path: Path) -> Callable[[str], Machine]:
-    """A copy of one of the recorded trees; needs the right to make device nodes."""
+def nodes_can_be_made(tmp_path: Path) -> None:
     probe = tmp_path / "probe"
     try:
         os.mknod(probe, 0o600 | stat.S_IFCHR, os.makedev(226, 128))
     except PermissionError:
         pytest.skip("device nodes can only be made as root")
     probe.unlink()
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, nodes_can_be_made: None) -> Callable[[str], Machine]:
+    """A copy of one of the recorded trees; needs the right to make device nodes."""
 
     def copy(name: str) -> Machine:
         tree = tmp_path / "tree"

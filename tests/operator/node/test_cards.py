@@ -6,21 +6,21 @@ import pytest
 
 from gpugrant_operator.node import cards
 from gpugrant_operator.node.cards import AmdDevice
-from gpugrant_operator.node.observed import DrmNode, Observed, PciFunction, SmiRun
+from gpugrant_operator.node.observed import DrmNode, Observed, PciFunction, ToolRun
 from gpugrant_operator.node.vendors.amd import KfdNode
-from gpugrant_operator.node.vendors.nvidia import ProcCard, SmiAnswer, SmiCard
+from gpugrant_operator.node.vendors.nvidia import Answer, ProcCard, ToolCard
 
 HERE = Observed(hostname="m", boot_id=None, kernel="6.12.1", platform="native")
 ADDRESS = "0000:01:00.0"
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 NVIDIA = PciFunction(ADDRESS, "10de", "27b2", "030000", driver="nvidia")
 PROC = ProcCard(ADDRESS, "NVIDIA L4", UUID, 3, excluded=False)
-ROW = SmiCard(0, UUID, "NVIDIA L4 (smi)", "580.1", 1024, ADDRESS, "disabled", "99", None)
+ROW = ToolCard(0, UUID, "NVIDIA L4 (smi)", "580.1", 1024**3, ADDRESS, "disabled", "99", None)
 SEEN = dataclasses.replace(
     HERE,
     pci=(NVIDIA,),
     proc_cards=(PROC,),
-    smi=SmiRun(SmiAnswer((ROW,), ())),
+    tool=ToolRun(Answer((ROW,), ())),
     device_nodes=frozenset({"nvidia3"}),
     nvidia_module="580.0",
 )
@@ -47,7 +47,7 @@ def test_sources_are_joined_by_address() -> None:
 
 
 def test_without_nvidia_smi_procfs_tells_the_card() -> None:
-    (gpu,) = cards.join(seen(smi=None)).gpus
+    (gpu,) = cards.join(seen(tool=None)).gpus
     assert (gpu.id, gpu.name, gpu.name_source) == (f"nvidia:{UUID}", "NVIDIA L4", "procfs")
     assert (gpu.driver_version, gpu.memory_bytes, gpu.index) == ("580.0", None, None)
     assert gpu.health.state == "unknown"
@@ -67,20 +67,20 @@ def test_without_nvidia_smi_procfs_tells_the_card() -> None:
             {"proc_cards": (dataclasses.replace(PROC, excluded=True),)}, "Excluded", "unusable", id="excluded"
         ),
         pytest.param({"device_nodes": frozenset()}, "NoDeviceNode", "unusable", id="no device node"),
-        pytest.param({"smi": SmiRun(SmiAnswer((), ()))}, "FellOffBus", "unusable", id="not listed"),
+        pytest.param({"tool": ToolRun(Answer((), ()))}, "FellOffBus", "unusable", id="not listed"),
         pytest.param(
-            {"smi": SmiRun(SmiAnswer((dataclasses.replace(ROW, trouble="[GPU requires reset]"),), ()))},
+            {"tool": ToolRun(Answer((dataclasses.replace(ROW, trouble="[GPU requires reset]"),), ()))},
             "NeedsReset",
             "unusable",
             id="needs a reset",
         ),
         pytest.param(
-            {"smi": SmiRun(None, "Failed to initialize NVML: Driver/library version mismatch")},
+            {"tool": ToolRun(None, "Failed to initialize NVML: Driver/library version mismatch")},
             "NvmlMismatch",
             "unusable",
             id="version mismatch",
         ),
-        pytest.param({"smi": SmiRun(None, "no answer", timed_out=True)}, "Unknown", "unknown", id="hung"),
+        pytest.param({"tool": ToolRun(None, "no answer", timed_out=True)}, "Unknown", "unknown", id="hung"),
     ],
 )
 def test_the_health_of_an_nvidia_card(changes: dict[str, object], reason: str, state: str) -> None:
@@ -101,18 +101,18 @@ def test_which_cards_ask_for_the_toolkit(driver: str | None, present: bool, noti
 @pytest.mark.parametrize(
     ("run", "reason"),
     [
-        (SmiRun(None, "hung", timed_out=True), "DetectionTimeout"),
-        (SmiRun(None, "Driver/library version mismatch"), "RebootRequired"),
-        (SmiRun(None, "no permission"), "ProbeFailed"),
-        (SmiRun(SmiAnswer((ROW,), ("a line of text",))), "ProbeFailed"),
+        (ToolRun(None, "hung", timed_out=True), "DetectionTimeout"),
+        (ToolRun(None, "Driver/library version mismatch"), "RebootRequired"),
+        (ToolRun(None, "no permission"), "ProbeFailed"),
+        (ToolRun(Answer((ROW,), ("a line of text",))), "ProbeFailed"),
     ],
 )
-def test_what_nvidia_smi_did_wrong_is_a_problem(run: SmiRun, reason: str) -> None:
-    assert [problem[0] for problem in cards.join(seen(smi=run)).problems] == [reason]
+def test_what_nvidia_smi_did_wrong_is_a_problem(run: ToolRun, reason: str) -> None:
+    assert [problem[0] for problem in cards.join(seen(tool=run)).problems] == [reason]
 
 
 def test_a_card_without_uuid_goes_by_its_address() -> None:
-    found = cards.join(seen(smi=None, proc_cards=(dataclasses.replace(PROC, uuid=None),)))
+    found = cards.join(seen(tool=None, proc_cards=(dataclasses.replace(PROC, uuid=None),)))
     assert found.gpus[0].id == f"pci:{ADDRESS}"
 
 
@@ -133,7 +133,12 @@ def kfd(node: int, location: int, minor: int, unique_id: int = 0) -> KfdNode:
 
 def amd_machine(*nodes: KfdNode, **changes: object) -> Observed:
     renders = {f"dri/{node.render_name}" for node in nodes}
-    fields: dict[str, object] = {"pci": (AMD,), "kfd": nodes, "device_nodes": frozenset({"kfd", *renders})}
+    fields: dict[str, object] = {
+        "pci": (AMD,),
+        "kfd": nodes,
+        "kfd_there": True,
+        "device_nodes": frozenset({"kfd", *renders}),
+    }
     return dataclasses.replace(HERE, **(fields | changes))  # type: ignore[arg-type]  # a table of fields
 
 

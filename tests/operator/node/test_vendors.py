@@ -41,7 +41,7 @@ def test_addresses_are_written_as_sysfs_does(text: str, address: str | None) -> 
     ],
 )
 def test_which_functions_are_gpus(vendor: str, class_code: str, gpu: bool) -> None:
-    assert pci.is_gpu(vendor, class_code) is gpu
+    assert pci.is_gpu(vendor, "0001", class_code) is gpu
 
 
 def test_names_come_from_pci_ids() -> None:
@@ -75,7 +75,7 @@ PROPERTIES = (
 
 
 def test_a_kfd_node_tells_its_card_and_partition() -> None:
-    node = amd.gpu_node(5, "61234", amd.parse_properties(PROPERTIES), 7)
+    node = amd.gpu_node(5, 61234, amd.parse_properties(PROPERTIES), 7)
     assert node is not None
     assert (node.card_address, node.partition, node.render_name) == ("0001:05:00.0", 3, "renderD131")
     assert (node.unique_id, node.memory_bytes) == (16404946649897475633, 7)
@@ -84,14 +84,13 @@ def test_a_kfd_node_tells_its_card_and_partition() -> None:
 @pytest.mark.parametrize(
     ("gpu_id", "change"),
     [
-        pytest.param("0", ("", ""), id="a CPU's node"),
-        pytest.param("", ("", ""), id="without an id"),
-        pytest.param("9", ("simd_count 152", "simd_count 0"), id="without compute units"),
-        pytest.param("9", ("vendor_id 4098", "vendor_id 4318"), id="another vendor's"),
-        pytest.param("9", ("drm_render_minor 131", "drm_render_minor 0"), id="without a render node"),
+        pytest.param(0, ("", ""), id="a CPU's node"),
+        pytest.param(9, ("simd_count 152", "simd_count 0"), id="without compute units"),
+        pytest.param(9, ("vendor_id 4098", "vendor_id 4318"), id="another vendor's"),
+        pytest.param(9, ("drm_render_minor 131", "drm_render_minor 0"), id="without a render node"),
     ],
 )
-def test_nodes_that_are_no_gpus(gpu_id: str, change: tuple[str, str]) -> None:
+def test_nodes_that_are_no_gpus(gpu_id: int, change: tuple[str, str]) -> None:
     assert amd.gpu_node(0, gpu_id, amd.parse_properties(PROPERTIES.replace(*change)), 0) is None
 
 
@@ -134,7 +133,7 @@ def test_a_row_of_nvidia_smi() -> None:
     answer = nvidia.parse_query(ROW + "\n", nvidia.QUERY)
     assert answer.remarks == ()
     assert answer.cards == (
-        nvidia.SmiCard(0, "GPU-1", "NVIDIA L4", "580.95.05", 23034, "0000:70:00.0", None, "0123", None),
+        nvidia.ToolCard(0, "GPU-1", "NVIDIA L4", "580.95.05", 23034 * 1024 * 1024, "0000:70:00.0", None, "0123", None),
     )
 
 
@@ -143,7 +142,7 @@ def test_a_row_of_nvidia_smi() -> None:
     [
         ("[N/A]", "Enabled", "mig_mode", "enabled"),
         ("[N/A]", "Disabled", "mig_mode", "disabled"),
-        ("23034", "[Insufficient Permissions]", "memory_mib", None),
+        ("23034", "[Insufficient Permissions]", "memory_bytes", None),
         ("0123", "[Not Supported]", "serial", None),
         ("23034", "[GPU requires reset]", "trouble", "[GPU requires reset]"),
         ("23034", "[Unknown Error]", "trouble", "[Unknown Error]"),

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 VENDOR_ID = 4098
 
+NEEDED = frozenset(("vendor_id", "location_id", "drm_render_minor"))
+"""Keys without which a GPU node can't be placed; `domain` is missing with old kernels."""
+
 
 @dataclass(frozen=True, slots=True)
 class KfdNode:
@@ -48,9 +51,9 @@ def parse_properties(text: str) -> dict[str, int]:
     return found
 
 
-def gpu_node(node: int, gpu_id: str, properties: dict[str, int], bank_bytes: int) -> KfdNode | None:
+def gpu_node(node: int, gpu_id: int, properties: dict[str, int], bank_bytes: int) -> KfdNode | None:
     """The node as a GPU; None for a CPU node, another vendor's, or one without a render node."""
-    if gpu_id.strip() in ("", "0") or properties.get("simd_count", 0) == 0:
+    if gpu_id == 0 or properties.get("simd_count", 0) == 0:
         return None
     if properties.get("vendor_id") != VENDOR_ID or properties.get("drm_render_minor", 0) == 0:
         return None

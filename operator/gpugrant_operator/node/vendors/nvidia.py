@@ -1,4 +1,4 @@
-"""NVIDIA: procfs, nvidia-smi and nvidia-ctk as they write (reference cdi-gpu 3.2, 3.5).
+"""NVIDIA: procfs, NVML, nvidia-smi and nvidia-ctk as they write (reference cdi-gpu 3.2, 3.5).
 
 nvidia-smi is not kept compatible by its makers: rows are read one by one, and a row that is none is kept as a remark.
 """
@@ -6,8 +6,10 @@ nvidia-smi is not kept compatible by its makers: rows are read one by one, and a
 from __future__ import annotations
 
 import csv
+import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from gpugrant_operator.node.vendors import pci
 
@@ -25,6 +27,8 @@ QUERY = (
 """An older nvidia-smi refuses the whole query for one field that it does not know: then the small set is asked."""
 
 SMALL_QUERY = QUERY[:6]
+
+_MIB = 1024 * 1024
 
 BAD_ARGUMENT = 2
 """nvidia-smi's exit code for an unknown field."""
@@ -56,24 +60,49 @@ class ProcCard:
 
 
 @dataclass(frozen=True, slots=True)
-class SmiCard:
-    """One row of nvidia-smi."""
+class Cap:
+    """A line of /proc/driver/nvidia-caps/mig-minors: what /dev/nvidia-caps/nvidia-cap<number> gives.
+
+    `card` is a card's minor; with neither card nor instance it is a control node of MIG itself.
+    """
+
+    number: int
+    card: int | None = None
+    gi: int | None = None
+    ci: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One MIG device as NVML has it."""
+
+    gi: int
+    ci: int
+    uuid: str | None
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCard:
+    """One card as NVML or nvidia-smi has it."""
 
     index: int | None
     uuid: str | None
     name: str | None
     driver_version: str | None
-    memory_mib: int | None
+    memory_bytes: int | None
     address: str | None
     mig_mode: str | None
     serial: str | None
     trouble: str | None
-    """A cell that says what is wrong with the card."""
+    """What it says is wrong with the card."""
+    minor: int | None = None
+    instances: tuple[Instance, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class SmiAnswer:
-    cards: tuple[SmiCard, ...]
+class Answer:
+    cards: tuple[ToolCard, ...]
     remarks: tuple[str, ...]
     """Lines that are no rows: a lost card can give one while the exit code is 0."""
 
@@ -96,6 +125,20 @@ def parse_information(address: str, text: str) -> ProcCard:
     )
 
 
+def parse_caps(text: str) -> tuple[Cap, ...] | None:
+    """The lines of mig-minors, such as `gpu0/gi11/ci0/access 103` and `config 1`; None where one is none of them."""
+    caps = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        match = re.fullmatch(
+            r"(?:gpu([0-9]{1,4})/gi([0-9]{1,4})(?:/ci([0-9]{1,4}))?/access|[a-z_-]+) ([0-9]{1,7})", line
+        )
+        if match is None:
+            return None
+        card, gi, ci, number = (None if part is None else int(part) for part in match.groups())
+        caps.append(Cap(number or 0, card, gi, ci))
+    return tuple(caps)
+
+
 def parse_module_version(text: str) -> str | None:
     """The version in /proc/driver/nvidia/version, of the closed and of the open module."""
     match = re.search(r"Module\b.*?\b(\d+\.\d+(?:\.\d+)?)\b", text)
@@ -112,9 +155,9 @@ MOST_REMARKS = 8
 REMARK_LENGTH = 300
 
 
-def parse_query(text: str, fields: tuple[str, ...]) -> SmiAnswer:
+def parse_query(text: str, fields: tuple[str, ...]) -> Answer:
     """Rows of `--format=csv,noheader,nounits`; of lines that are none the first few, printable and cut."""
-    cards: list[SmiCard] = []
+    cards: list[ToolCard] = []
     remarks: list[str] = []
     for line in text.splitlines():
         cells = next(csv.reader([line], skipinitialspace=True), [])
@@ -124,14 +167,14 @@ def parse_query(text: str, fields: tuple[str, ...]) -> SmiAnswer:
             remarks.append(_remark(line))
     if len(remarks) > MOST_REMARKS:
         remarks[MOST_REMARKS:] = [f"{len(remarks) - MOST_REMARKS} more lines that are no card's"]
-    return SmiAnswer(tuple(cards), tuple(remarks))
+    return Answer(tuple(cards), tuple(remarks))
 
 
 def _remark(line: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in line.strip()[:REMARK_LENGTH])
 
 
-def _card(row: dict[str, str]) -> SmiCard:
+def _card(row: dict[str, str]) -> ToolCard:
     trouble = next((cell for cell in row.values() if cell in _TROUBLE), None)
     action = _cell(row.get("gpu_recovery_action", ""))
     if trouble is None and action not in (None, "None"):
@@ -139,12 +182,12 @@ def _card(row: dict[str, str]) -> SmiCard:
     memory = _cell(row["memory.total"])
     index = _cell(row["index"])
     mig = (_cell(row.get("mig.mode.current", "")) or "").lower()
-    return SmiCard(
+    return ToolCard(
         index=int(index) if index and index.isdigit() else None,
         uuid=_cell(row["uuid"]),
         name=_cell(row["name"]),
         driver_version=_cell(row["driver_version"]),
-        memory_mib=int(memory) if memory and memory.isdigit() else None,
+        memory_bytes=int(memory) * _MIB if memory and memory.isdigit() else None,
         address=pci.address(row["pci.bus_id"]),
         mig_mode=mig if mig in ("enabled", "disabled") else None,
         serial=_cell(row.get("serial", "")),
@@ -155,6 +198,40 @@ def _card(row: dict[str, str]) -> SmiCard:
 def _cell(text: str) -> str | None:
     """None for the many ways to say that there is no value."""
     return None if text in ("", "N/A") or text.startswith("[") else text
+
+
+def parse_nvml(text: str) -> Answer | str:
+    """What `node.nvml` printed, or one clause why NVML gave nothing."""
+    try:
+        told = json.loads(text)
+        error = told["error"]
+        if error is not None:
+            return f"NVML says: {_remark(str(error))}"
+        return Answer(tuple(_nvml_card(card, told) for card in told["cards"]), tuple(map(_remark, told["remarks"])))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return "NVML gave no answer that can be read"
+
+
+def _nvml_card(card: dict[str, Any], told: dict[str, Any]) -> ToolCard:
+    return ToolCard(
+        index=card["index"],
+        uuid=_clean(card["uuid"]),
+        name=_clean(card["name"]),
+        driver_version=_clean(told["driver"]),
+        memory_bytes=card["memory"],
+        address=pci.address(card["busId"] or ""),
+        mig_mode={0: "disabled", 1: "enabled"}.get(card["mig"]),
+        serial=_clean(card["serial"]),
+        trouble=_clean(card["trouble"]),
+        minor=card["minor"],
+        instances=tuple(
+            Instance(one["gi"], one["ci"], _clean(one["uuid"]), _clean(one["name"])) for one in card["instances"]
+        ),
+    )
+
+
+def _clean(text: str | None) -> str | None:
+    return None if not text else _remark(text) or None
 
 
 def failure(code: int, output: str) -> str:

@@ -13,10 +13,17 @@ VENDORS: Mapping[str, Vendor] = {NVIDIA: "nvidia", AMD: "amd", INTEL: "intel"}
 
 # Display chips of management controllers, and what hypervisors show a guest: no GPU to grant.
 _BMC = frozenset(("1a03", "102b"))
-_VIRTUAL = frozenset(("15ad", "1af4", "1414", "1234", "1013", "1b36", "80ee"))
+_BMC_FUNCTIONS = frozenset((("19e5", "1711"), ("1002", "515e")))
+"""Huawei's iBMC and ATI's ES1000: their makers have other chips as well."""
+_VIRTUAL = frozenset(("15ad", "1af4", "1414", "1234", "1013", "1b36", "80ee", "1ab8", "5853", "1d0f"))
 _VIRTUAL_DRIVERS = frozenset(
-    ("vgem", "vkms", "virtio-pci", "virtio_gpu", "vmwgfx", "hyperv_drm", "bochs-drm", "cirrus", "qxl", "simpledrm")
+    (
+        *("vgem", "vkms", "virtio-pci", "virtio_gpu", "vmwgfx", "hyperv_drm", "bochs-drm", "cirrus", "qxl"),
+        *("simpledrm", "simple-framebuffer", "vboxvideo", "xen-drm", "evdi"),
+    )
 )
+_VIRTUAL_PARENTS = ("vgem", "vkms", "evdi")
+"""Names of platform devices that a driver makes for itself."""
 
 _ADDRESS = re.compile(r"([0-9a-fA-F]{3,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
 
@@ -30,9 +37,9 @@ def address(text: str) -> str | None:
     return f"{int(domain, 16):04x}:{bus.lower()}:{device.lower()}.{function}"
 
 
-def is_gpu(vendor: str, class_code: str) -> bool:
+def is_gpu(vendor: str, device: str, class_code: str) -> bool:
     """Whether a PCI function is a GPU that can be granted. `class_code` has six hexadecimal digits."""
-    if vendor in _BMC or vendor in _VIRTUAL:
+    if vendor in _BMC or vendor in _VIRTUAL or (vendor, device) in _BMC_FUNCTIONS:
         return False
     if class_code[:4] in ("0300", "0302", "0380"):
         return True
@@ -40,15 +47,10 @@ def is_gpu(vendor: str, class_code: str) -> bool:
     return class_code[:4] == "1200" and vendor in (NVIDIA, AMD)
 
 
-def is_virtual(vendor: str | None, driver: str | None) -> bool:
-    """Whether a render node has no GPU behind it, or only a hypervisor's."""
-    return (vendor or "") in _VIRTUAL or (driver or "") in _VIRTUAL_DRIVERS
-
-
-def hex4(text: str | None) -> str | None:
-    """`0x10de` as `10de`; None where it is no such number."""
-    match = re.fullmatch(r"0x([0-9a-fA-F]{1,8})", (text or "").strip())
-    return None if match is None else match[1].lower().rjust(4, "0")
+def is_virtual(vendor: str | None, driver: str | None, parent: str | None = None) -> bool:
+    """Whether a render node has no GPU behind it, or only a hypervisor's. `parent` is its device's name."""
+    made = (parent or "").startswith(_VIRTUAL_PARENTS)
+    return made or (vendor or "") in _VIRTUAL or (driver or "") in _VIRTUAL_DRIVERS
 
 
 def pci_ids_names(text: str, wanted: Collection[tuple[str, str]]) -> dict[tuple[str, str], str]:
