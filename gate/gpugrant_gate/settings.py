@@ -47,6 +47,8 @@ class Limits:
     """For a body that is judged, at most `body_max` long."""
     body_max: int = 2 * 1024 * 1024
     """Bytes of a judged body: Compose files with large labels reach 300 KiB (design 5)."""
+    large_bodies: int = 16
+    """Judged bodies of more than 64 KiB that are held at once for one repo: 32 MiB, and no client sends so many."""
     connections: int = 4096
     """Open connections of one repo: its log and event followers, and no more than a fair share of descriptors."""
     connect_timeout: float = 5.0

@@ -28,6 +28,11 @@ class BodyReader:
         """Nothing of it is left on the connection."""
         self._continued = not request.expects_continue
 
+    def may_exceed(self, body: Body, size: int) -> bool:
+        """Whether more than `size` bytes of it may come to be held for a judge."""
+        framing_ = self._request.framing
+        return body is Body.JUDGED and (framing_.kind is Kind.CHUNKED or framing_.length > size)
+
     async def read(self, body: Body) -> bytes | None:
         """The bytes for the judge, None for a stream; raises Malformed, Truncated (the client went away)."""
         match body:

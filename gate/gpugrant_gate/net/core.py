@@ -188,6 +188,7 @@ class RepoServer:
         self.repo = repo
         self.policy = core.world.policy
         self.limits = core.world.limits
+        self.large_bodies = asyncio.Semaphore(self.limits.large_bodies)
         self._core = core
         self._daemon = self._new_daemon()
         self._server: asyncio.AbstractServer | None = None

@@ -139,6 +139,8 @@ class Link(asyncio.Protocol):
     def put_back(self, data: bytes) -> None:
         """Bytes that were taken and belong to what follows."""
         self._buffer[:0] = data
+        if len(self._buffer) >= _BUFFER_MAX:
+            self._pause()
 
     def flow_to(self, sink: Sink, other: Link | None) -> None:
         """From now on every byte goes to `sink`, first what waits; reading stops while `other` can't be written to."""
@@ -244,7 +246,8 @@ class Link(asyncio.Protocol):
             self._paused = True
 
     def _resume(self) -> None:
-        if not self._paused or self._held or self.at_eof:
+        full = self._sink is None and len(self._buffer) >= _BUFFER_MAX
+        if not self._paused or self._held or self.at_eof or full:
             return
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()

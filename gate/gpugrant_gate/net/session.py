@@ -7,8 +7,8 @@ one is worked on by a task of its own (`turn`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
 
 from gpugrant_gate.net import turn
 from gpugrant_gate.net.exchange import Carriage, Outcome, Stale
@@ -20,6 +20,8 @@ from gpugrant_gate.wire.exchange import Exchange
 from gpugrant_gate.wire.faults import Malformed
 
 __all__ = ["Host", "Policy", "Session"]
+
+A = TypeVar("A")
 
 
 class Host(turn.Host, Protocol):
@@ -36,8 +38,8 @@ class Session:
         self._client = client
         self._host = host
         self._record = Record(host, client)
-        self._partial = bytearray()
-        """What came of a head that is not whole."""
+        self._ahead = bytearray()
+        """What came of requests that are not begun: part of a head, or whole ones that a client sent in advance."""
         self._loop = asyncio.get_running_loop()
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -93,56 +95,59 @@ class Session:
         if not client.writable:
             client.when_writable(self._wait)
             return
-        self._until(self._host.limits.idle_timeout)
-        client.flow_to(self._heard, None)
+        if self._ahead:
+            self._guarded(self._look, 0)
+        if not self.busy:
+            self._until(self._host.limits.head_timeout if self._ahead else self._host.limits.idle_timeout)
+            client.flow_to(self._heard, None)
         if not self.busy:
             client.watch(self.close)
 
     def _heard(self, data: bytes) -> None:
-        try:
-            self._read(data)
-        except Exception as fault:
-            self._fail(fault)
+        self._guarded(self._read, data)
 
     def _read(self, data: bytes) -> None:
-        if not self._partial and (prepared := self._host.recall(data)) is not None:
+        if not self._ahead and (prepared := self._host.recall(data)) is not None:
             self._begin()
             self._forward(prepared)
             return
-        seen, partial = len(self._partial), self._partial
-        partial += data
+        seen = len(self._ahead)
+        self._ahead += data
+        self._look(seen)
+        if not self.busy and not seen:
+            self._until(self._host.limits.head_timeout)
+
+    def _look(self, seen: int) -> None:
+        """Begins the request whose head is there; of what came ahead `seen` bytes are none."""
         try:
-            end = heads.find_end(partial, seen)
+            end = heads.find_end(self._ahead, seen)
         except Malformed as fault:
             self._refuse(fault)
             return
-        if end:
-            head, rest = bytes(partial[:end]), bytes(partial[end:])
-            self._begin(rest)
-            self._take(head)
-        elif not seen:
-            self._until(self._host.limits.head_timeout)
-
-    def _take(self, head: bytes) -> None:
+        if not end:
+            return
+        head = bytes(self._ahead[:end])
+        del self._ahead[:end]
+        self._begin()
         prepared = self._host.recall(head)
-        if prepared is None:
-            self._work(Turn(self._client, self._host, self._record).run(head))
-        else:
+        if prepared is not None:
             self._forward(prepared)
+            return
+        # what follows may be its body
+        self._client.put_back(bytes(self._ahead))
+        self._ahead.clear()
+        self._work(Turn(self._client, self._host, self._record).run(head))
 
-    def _begin(self, rest: bytes = b"") -> None:
-        """A request is there; `rest` was read with it and lies behind its head."""
-        client = self._client
+    def _begin(self) -> None:
+        """A request is there."""
         self.busy = True
-        self._partial.clear()
         self._record.begin()
-        client.watch(None)
-        client.stop_flow(None)
-        if rest:
-            client.put_back(rest)
+        self._client.watch(None)
+        self._client.stop_flow(None)
 
     def _refuse(self, fault: Malformed) -> None:
         self._begin()
+        self._ahead.clear()
         self._work(Turn(self._client, self._host, self._record).failed(fault))
 
     def _until(self, seconds: float) -> None:
@@ -160,7 +165,7 @@ class Session:
             return
         if self._loop.time() < self._deadline:
             self._timer = self._loop.call_at(self._deadline, self._expired)
-        elif self._partial:
+        elif self._ahead:
             message = f"the request's head did not come within {self._host.limits.head_timeout:g} s"
             self._refuse(Malformed(408, "wire.timeout", message))
         else:
@@ -181,10 +186,7 @@ class Session:
         self._carriage.start(prepared.request)
 
     def _carried(self, outcome: Outcome) -> None:
-        try:
-            self._settle(outcome)
-        except Exception as fault:
-            self._fail(fault)
+        self._guarded(self._settle, outcome)
 
     def _settle(self, outcome: Outcome) -> None:
         self._carriage = None
@@ -223,6 +225,13 @@ class Session:
             self.close()
         if self._client.lost:
             self._host.closed(self, self._fault)
+
+    def _guarded(self, work: Callable[[A], None], argument: A) -> None:
+        """Where the event loop calls in, a fault of ours ends."""
+        try:
+            work(argument)
+        except Exception as fault:
+            self._fail(fault)
 
     def _fail(self, fault: BaseException) -> None:
         """A fault of ours: nothing was sent on behalf of it, and the client sees a cut connection."""

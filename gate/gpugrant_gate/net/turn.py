@@ -7,11 +7,14 @@ waits for the request.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import cache, partial
+from typing import Any, Protocol, TypeVar
 
 from gpugrant_gate.net import audit
 from gpugrant_gate.net.body import BodyReader
@@ -38,8 +41,16 @@ from gpugrant_gate.wire.faults import Malformed, Truncated
 from gpugrant_gate.wire.framing import Kind
 from gpugrant_gate.wire.heads import RequestHead
 
+LARGE = 64 * 1024
+"""Bytes of a body that is judged beside the event loop; one of 2 MiB takes some 50 ms, in which no client is served."""
+_SWITCH = 0.001
+"""Seconds after which the judging thread lets the loop go on; Python's own 5 ms are more than a small request takes."""
+_LARGE_TRIES = 3
+"""Views that change under a large body, before it is judged without letting anything else happen."""
 _HARDWARE_TRIES = 2
 """A daemon that is replaced between the decision and the connection is judged once more, not for ever."""
+
+T = TypeVar("T")
 
 
 class Policy(Protocol):
@@ -55,6 +66,8 @@ class Host(Protocol):
 
     policy: Policy
     limits: Limits
+    large_bodies: asyncio.Semaphore
+    """How many large bodies may be held at once; the others are not read yet."""
 
     @property
     def name(self) -> str: ...
@@ -134,6 +147,12 @@ class Record:
         )
 
 
+@cache
+def _apart() -> Executor:
+    """One thread: what many clients send at once waits for its turn, and the loop always gets its own."""
+    return ThreadPoolExecutor(1, "judge", initializer=sys.setswitchinterval, initargs=(_SWITCH,))
+
+
 def _nothing() -> None:
     return None
 
@@ -209,7 +228,15 @@ class Turn:
         self._record.route = routed.route
         if routed.exchange is Carrying.HIJACK:
             self._keep_alive = False  # after a refusal: what is meant for the pipe is never read as a request
-        asked = _Asked(data, view, request, routed, await body.read(routed.body), body)
+        if body.may_exceed(routed.body, LARGE):
+            async with host.large_bodies:
+                return await self._decided(data, view, request, routed, body)
+        return await self._decided(data, view, request, routed, body)
+
+    async def _decided(
+        self, head: bytes, view: RepoView, request: RequestHead, routed: Routed, body: BodyReader
+    ) -> bool:
+        asked = _Asked(head, view, request, routed, await body.read(routed.body), body)
         self._record.size = len(asked.data or b"")
         while True:
             sent = await self._judged_and_sent(asked)
@@ -269,19 +296,30 @@ class Turn:
             end()
 
     async def _judge(self, asked: _Asked) -> Decision:
-        host = self._host
+        host, routed, data = self._host, asked.routed, asked.data
+        size = len(data or b"")
         found: dict[Fact, Any] = {}
         for _ in range(MAX_ROUNDS):
-            view = host.view()
-            needs = host.policy.needs(asked.routed, asked.data, view, found)
+            needs = await self._seen(size, partial(host.policy.needs, routed, data, facts=found))
             if isinstance(needs, Refusal):
                 return needs
             wanted = tuple(fact for fact in needs.facts if fact not in found)
             if not wanted:
                 break
             asked.alone = False
-            found |= await host.facts(wanted, view)
-        return host.policy.judge(asked.routed, asked.data, found, host.view())
+            found |= await host.facts(wanted, host.view())
+        return await self._seen(size, partial(host.policy.judge, routed, data, found))
+
+    async def _seen(self, size: int, look: Callable[[RepoView], T]) -> T:
+        """What `look` says under the view of now; of a large body in a thread of its own, so that others are served."""
+        host = self._host
+        if size > LARGE:
+            for _ in range(_LARGE_TRIES):
+                view = host.view()
+                said = await asyncio.get_running_loop().run_in_executor(_apart(), look, view)
+                if host.view() is view:
+                    return said
+        return look(host.view())
 
     async def _carry(self, prepared: Prepared, daemon: Link, end: Callable[[], None] = _nothing) -> Exchange:
         """The exchange, come to its end; raises what `exchange.Outcome` names as faults."""
