@@ -14,6 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import intruder
 import rig
@@ -23,6 +26,7 @@ from gpugrant_crds.snapshot import GrantRef, SnapshotGrant
 
 IMAGE = intruder.IMAGE
 GRANTED = "nvidia.com/gpu=all"
+ALSO_GRANTED = "nvidia.com/gpu=0"
 UNGRANTED = "nvidia.com/gpu=1"
 MACHINE = "workstation"
 GENERATIONS = ("26", "28")
@@ -40,7 +44,7 @@ class Stand:
 
     @property
     def judge(self) -> intruder.Judge:
-        return intruder.Judge(self.daemon.socket, frozenset({GRANTED}), (str(self.folder),))
+        return intruder.Judge(self.daemon.socket, frozenset({GRANTED, ALSO_GRANTED}), (str(self.folder),))
 
     @property
     def no_grant(self) -> str:
@@ -74,6 +78,17 @@ class Stand:
         return done.stderr
 
 
+def plays(*files: Path) -> list[Any]:
+    """The scripts of some files as cases of (script, what it prints); `> ` is before a line that it prints."""
+    made = []
+    for play in (play for file in files for play in file.read_text().split("\n## ")[1:]):
+        id_, *rows = play.rstrip("\n").split("\n")
+        script = "\n".join(row for row in rows if not row.startswith("> "))
+        expected = "".join(f"{row[2:]}\n" for row in rows if row.startswith("> "))
+        made.append(pytest.param(script, expected, id=id_))
+    return made
+
+
 NODES = {"all": 0, "0": 0, "1": 1}
 """Devices of the machine's one spec, with the number of the node behind each: opened, it answers ENXIO."""
 
@@ -82,6 +97,7 @@ NODES = {"all": 0, "0": 0, "1": 1}
 def opened() -> Iterator[dict[str, Stand]]:
     """One repo a generation of Docker, behind one gate; all is stopped and removed with the block."""
     made, folder = rig.Daemons(), rig.short_folder()
+    (folder / "sub").mkdir()
     gate = GateProcess(made.root)
     try:
         _lay_machine(made.root, gate)
@@ -139,6 +155,8 @@ def _snapshot(daemons: Sequence[rig.Daemon]) -> snapshot.Snapshot:
         epoch=1,
         issued_at=datetime(2026, 3, 1, tzinfo=UTC),
         grants=tuple(
-            SnapshotGrant(repo=daemon.name, repo_id=daemon.repo_id, device=GRANTED, grant=ref) for daemon in daemons
+            SnapshotGrant(repo=daemon.name, repo_id=daemon.repo_id, device=device, grant=ref)
+            for daemon in daemons
+            for device in (GRANTED, ALSO_GRANTED)
         ),
     )
