@@ -1,4 +1,4 @@
-"""Ten hand-made mistakes, each of which the suite must catch.
+"""Hand-made mistakes, each of which the suite must catch.
 
 A mutant is one changed line of `decide` or of the gate's policy. The named tests run on a copy of the packages with
 that line changed, and must fail; a line that is no longer there fails too, so that the table follows the code.
@@ -31,6 +31,7 @@ class Mutant:
 
 DECIDE = "tests/crds/decide/test_decide.py"
 POLICY = "tests/gate/policy"
+BUILDS = "tests/gate/life/test_buildkit.py"
 MUTANTS = {
     "an exclusive grant doesn't keep others out": Mutant(
         "gpugrant_crds/decide/conflicts.py",
@@ -63,7 +64,7 @@ MUTANTS = {
         DECIDE,
     ),
     "a device without a grant passes": Mutant(
-        "gpugrant_gate/policy/rules.py",
+        "gpugrant_gate/policy/hardware.py",
         "return not repo.unfit and name in repo.granted and names.is_qualified(name)",
         "return not repo.unfit and names.is_qualified(name)",
         f"{POLICY}/test_hardware.py",
@@ -75,7 +76,7 @@ MUTANTS = {
         f"{POLICY}/test_hardware.py",
     ),
     "a daemon's privileged container starts": Mutant(
-        "gpugrant_gate/policy/rules.py",
+        "gpugrant_gate/policy/hardware.py",
         'if container.host.get("Privileged"):',
         'if container.host.get("Privileged") and not container.started:',
         f"{POLICY}/test_start.py",
@@ -93,6 +94,40 @@ MUTANTS = {
         """def _unknown(key: str, value: Any, path: str, reading: Reading) -> None:
     if value is None:""",
         f"{POLICY}/test_bodies.py",
+    ),
+    "an entitlement that is not written counts as closed": Mutant(
+        "gpugrant_gate/life/buildkit.py",
+        'device=_flag(entitlements, "device", default=True),',
+        'device=_flag(entitlements, "device", default=False),',
+        BUILDS,
+    ),
+    "an annotated spec gives its devices to a sealed repo's builds": Mutant(
+        "gpugrant_gate/life/buildkit.py",
+        "return tuple((key, value) for key, value in annotations if key != AUTO_ALLOW)",
+        "return annotations",
+        BUILDS,
+    ),
+    "an engine that nobody knows builds": Mutant(
+        "gpugrant_gate/life/buildkit.py",
+        "if engine[0] > NEWEST_ENGINE:",
+        "if engine[0] > NEWEST_ENGINE + 1:",
+        BUILDS,
+    ),
+    "a configuration that was changed under the daemon counts": Mutant(
+        "gpugrant_gate/net/procfs.py",
+        "return data, found.st_ctime",
+        "return data, found.st_mtime",
+        "tests/gate/net/test_procfs.py",
+    ),
+    "a tunnel opens before a daemon that is open itself": Mutant(
+        "gpugrant_gate/policy/resources.py",
+        """    why = messages.buildkit(asked.repo)
+    if why:
+""",
+        """    why = messages.buildkit(asked.repo)
+    if why and asked.repo.unfit:
+""",
+        f"{POLICY}/test_buildkit.py",
     ),
 }
 
