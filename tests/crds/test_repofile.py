@@ -175,3 +175,10 @@ def test_what_can_not_be_opened_breaks_the_file(line: str, words: str) -> None:
     assert isinstance(problem, RepoProblem)
     assert problem.line == 3
     assert problem.message.startswith(words)
+
+
+def test_the_example_opens_what_it_says() -> None:
+    text = (Path(__file__).parents[2] / "examples/repo.yaml").read_text()
+    repo = repofile.parse(text, "repo.yaml")
+    assert isinstance(repo, RepoFile)
+    assert repo.opened == {"host.network", "host.capabilities=NET_ADMIN", "host.security=apparmor=unconfined"}
