@@ -114,6 +114,22 @@ def mapping(item: Kind, key: Kind = text) -> Kind:
     return read
 
 
+MOST_ENTRIES = 256
+"""More binds, capabilities or networks than any container of a real client has."""
+
+
+def few(kind: Kind) -> Kind:
+    """A list or map of which each entry costs a question to the daemon or a sentence: at most `MOST_ENTRIES`."""
+
+    def read(value: Any, path: str, reading: Reading) -> Any:
+        if isinstance(value, list | dict) and len(value) > MOST_ENTRIES:
+            message = f"field {path} holds {len(value)} entries; at most {MOST_ENTRIES} are taken here"
+            raise BodyRefused(message, status=413, rule="body.size")
+        return kind(value, path, reading)
+
+    return read
+
+
 def _plain(name: str) -> str:
     """A key for a message; most need no quoting, and 20,000 labels each get here."""
     return name if len(name) <= 100 and name.isprintable() else quoted(name)

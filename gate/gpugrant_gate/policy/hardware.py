@@ -14,7 +14,7 @@ from gpugrant_gate.policy.model import RepoView
 from gpugrant_gate.policy.strictjson import quoted
 
 MOST_DEVICES = 64
-"""More names than any machine has cards and partitions; bounds the message."""
+"""More names than any machine has cards and partitions; bounds the message, and the search for near names."""
 
 CAPABILITIES = frozenset({"ALL", "SYS_ADMIN", "SYS_RAWIO", "SYS_MODULE"})
 """Each of them makes or reaches devices by itself (R45)."""
@@ -40,12 +40,13 @@ def unfit(container: Container, repo: RepoView) -> Iterator[str]:
 
 
 def grant(container: Container, repo: RepoView) -> Iterator[str]:
+    if len(container.names) > MOST_DEVICES:
+        yield f"a container may ask for at most {MOST_DEVICES} devices, this one asks for {len(container.names)}"
+        return
     lacking = missing(container, repo)
     if lacking and not repo.unfit and not repo.withheld:
         note = "; the container was made while the device was granted" if container.started else ""
         yield messages.no_grant(lacking, repo) + note
-    if len(container.names) > MOST_DEVICES:
-        yield f"a container may ask for at most {MOST_DEVICES} devices, this one asks for {len(container.names)}"
 
 
 def gpus(container: Container, repo: RepoView) -> Iterator[str]:

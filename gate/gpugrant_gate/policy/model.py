@@ -26,6 +26,10 @@ MAX_ROUNDS = 3
 """The longest chain of facts: an exec, its container, that container's volumes and paths."""
 
 
+MOST_TOLD = 64
+"""Violations in one message: more than anybody mends in one go."""
+
+
 class Body(Enum):
     """What the net does with the client's body."""
 
@@ -82,8 +86,10 @@ class Refusal:
 
     @property
     def message(self) -> str:
-        """The text of Docker's `{"message": …}`: every violation with its rule's id."""
-        return "; ".join(f"{v.message} [{v.rule}]" for v in self.violations)
+        """The text of Docker's `{"message": …}`: every violation with its rule's id, at most `MOST_TOLD` of them."""
+        told = [f"{found.message} [{found.rule}]" for found in self.violations[:MOST_TOLD]]
+        more = len(self.violations) - len(told)
+        return "; ".join([*told, f"and {more} more"] if more else told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from posixpath import basename
 
 from gpugrant_gate.policy import messages
@@ -28,9 +29,11 @@ _PROPAGATION = ("", "private", "rprivate")
 _PRIVATE = "mounts stay private to their container"
 _TMPFS_WORDS = frozenset({"ro", "rw", "exec", "noexec", "suid", "nosuid", "nodev", "noatime", "nodiratime"})
 _TMPFS_VALUE = re.compile(r"(?:size|mode|uid|gid|nr_inodes|nr_blocks)=[0-9]{1,20}[kKmMgG%]?", re.ASCII)
+_TMPFS_MOST = 1024
 VOLUMES_FROM_MODES = frozenset({"ro", "rw", "z", "Z", "nocopy"})
 
 
+@lru_cache(maxsize=512)  # of one request, which asks again for each rule
 def clean(source: str) -> str | None:
     """The absolute path in its one spelling; None where it is relative or holds `.` or `..`."""
     if not source.startswith("/"):
@@ -126,6 +129,9 @@ def forms(container: Container, repo: RepoView) -> Iterator[str]:
 
 def tmpfs(container: Container, repo: RepoView) -> Iterator[str]:
     for target, options in (container.host.get("Tmpfs") or {}).items():
+        if len(options or "") > _TMPFS_MOST:
+            yield f"the tmpfs options of {quoted(target)} are refused: they are longer than {_TMPFS_MOST} characters"
+            continue
         for option in (options or "").split(","):
             if option and option not in _TMPFS_WORDS and not _TMPFS_VALUE.fullmatch(option):
                 yield f"the tmpfs option {quoted(option)} of {quoted(target)} is refused"

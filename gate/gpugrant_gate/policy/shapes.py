@@ -8,6 +8,7 @@ from __future__ import annotations
 from gpugrant_gate.policy.bodies import (
     Kind,
     exactly,
+    few,
     flag,
     integer,
     mapping,
@@ -50,7 +51,7 @@ ENDPOINT = struct(
 RESTART_POLICY = struct({"Name": word, "MaximumRetryCount": integer})
 
 DEVICE_REQUEST = struct(
-    {"Driver": text, "Count": integer, "DeviceIDs": seq(text), "Capabilities": seq(seq(text)),
+    {"Driver": text, "Count": integer, "DeviceIDs": few(seq(text)), "Capabilities": seq(seq(text)),
      "Options": mapping(text)}
 )  # fmt: skip
 
@@ -60,8 +61,8 @@ RESOURCES: dict[str, Kind] = {
     "BlkioDeviceReadIOps": _BLKIO, "BlkioDeviceWriteIOps": _BLKIO,
     "CpuPeriod": integer, "CpuQuota": integer, "CpuRealtimePeriod": integer, "CpuRealtimeRuntime": integer,
     "CpusetCpus": word, "CpusetMems": word,
-    "Devices": seq(struct({"PathOnHost": text, "PathInContainer": text, "CgroupPermissions": text})),
-    "DeviceCgroupRules": seq(text), "DeviceRequests": seq(DEVICE_REQUEST),
+    "Devices": few(seq(struct({"PathOnHost": text, "PathInContainer": text, "CgroupPermissions": text}))),
+    "DeviceCgroupRules": seq(text), "DeviceRequests": few(seq(DEVICE_REQUEST)),
     "MemoryReservation": integer, "MemorySwap": integer, "MemorySwappiness": integer,
     "OomKillDisable": flag, "PidsLimit": integer,
     "Ulimits": seq(struct({"Name": word, "Soft": integer, "Hard": integer})),
@@ -82,16 +83,18 @@ MOUNT = struct(
 
 HOST_CONFIG: dict[str, Kind] = {
     **RESOURCES,
-    "Binds": seq(text), "ContainerIDFile": word, "LogConfig": struct({"Type": word, "Config": mapping(text, word)}),
-    "NetworkMode": word, "PortBindings": mapping(seq(struct({"HostIp": word, "HostPort": word})), word),
-    "RestartPolicy": RESTART_POLICY, "AutoRemove": flag, "VolumeDriver": word, "VolumesFrom": seq(word),
-    "ConsoleSize": seq(integer), "Annotations": mapping(text), "Mounts": seq(MOUNT),
-    "CapAdd": words, "CapDrop": words, "CgroupnsMode": word, "Dns": seq(word), "DnsOptions": seq(word),
+    "Binds": few(seq(text)), "ContainerIDFile": word,
+    "LogConfig": struct({"Type": word, "Config": mapping(text, word)}), "NetworkMode": word,
+    "PortBindings": mapping(seq(struct({"HostIp": word, "HostPort": word})), word),
+    "RestartPolicy": RESTART_POLICY, "AutoRemove": flag, "VolumeDriver": word, "VolumesFrom": few(seq(word)),
+    "ConsoleSize": seq(integer), "Annotations": mapping(text), "Mounts": few(seq(MOUNT)),
+    "CapAdd": few(words), "CapDrop": words, "CgroupnsMode": word, "Dns": seq(word), "DnsOptions": seq(word),
     "DnsSearch": seq(word), "ExtraHosts": seq(word), "GroupAdd": seq(word), "IpcMode": word, "Cgroup": word,
     "Links": seq(word), "OomScoreAdj": integer, "PidMode": word, "Privileged": flag, "PublishAllPorts": flag,
-    "ReadonlyRootfs": flag, "SecurityOpt": seq(text), "StorageOpt": mapping(word, word), "Tmpfs": mapping(word, word),
-    "UTSMode": word, "UsernsMode": word, "ShmSize": integer, "Sysctls": mapping(word, word), "Runtime": text,
-    "Isolation": word, "MaskedPaths": seq(text), "ReadonlyPaths": seq(text), "Init": flag,
+    "ReadonlyRootfs": flag, "SecurityOpt": seq(text), "StorageOpt": mapping(word, word),
+    "Tmpfs": few(mapping(word, word)), "UTSMode": word, "UsernsMode": word, "ShmSize": integer,
+    "Sysctls": mapping(word, word), "Runtime": text, "Isolation": word,
+    "MaskedPaths": seq(text), "ReadonlyPaths": seq(text), "Init": flag,
     "Capabilities": must_be_zero("host.capabilities", "capabilities are named with CapAdd and CapDrop"),
 }  # fmt: skip
 
@@ -104,7 +107,7 @@ CREATE = struct(
         **CONFIG,
         **dict.fromkeys(_QUERY_OF_CREATE, obsolete),
         "HostConfig": struct(HOST_CONFIG),
-        "NetworkingConfig": struct({"EndpointsConfig": mapping(ENDPOINT, word)}),
+        "NetworkingConfig": struct({"EndpointsConfig": few(mapping(ENDPOINT, word))}),
     }
 )
 _QUERY_OF_COMMIT = ("container", "repo", "tag", "comment", "author", "pause", "changes")

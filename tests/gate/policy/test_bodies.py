@@ -131,3 +131,38 @@ def test_a_body_without_end_is_answered_with_413() -> None:
     decision = create(VIEW, b" " * (2 * 1024 * 1024 + 1))
     assert isinstance(decision, Refusal)
     assert decision.status == 413
+
+
+MANY = [f"n{number}" for number in range(257)]
+
+
+@pytest.mark.req("R4")
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"HostConfig": {"Binds": [f"{name}:/x" for name in MANY]}}, "HostConfig.Binds"),
+        ({"HostConfig": {"Mounts": [{"Type": "tmpfs", "Target": f"/{name}"} for name in MANY]}}, "HostConfig.Mounts"),
+        ({"HostConfig": {"VolumesFrom": MANY}}, "HostConfig.VolumesFrom"),
+        ({"HostConfig": {"CapAdd": MANY}}, "HostConfig.CapAdd"),
+        ({"HostConfig": {"Devices": [{"PathOnHost": name} for name in MANY]}}, "HostConfig.Devices"),
+        ({"HostConfig": {"DeviceRequests": [{"DeviceIDs": MANY}]}}, "HostConfig.DeviceRequests[0].DeviceIDs"),
+        ({"HostConfig": {"DeviceRequests": [{"Driver": "cdi"} for _ in MANY]}}, "HostConfig.DeviceRequests"),
+        ({"HostConfig": {"Tmpfs": {f"/{name}": "" for name in MANY}}}, "HostConfig.Tmpfs"),
+        (
+            {"NetworkingConfig": {"EndpointsConfig": {name: {} for name in MANY}}},
+            "NetworkingConfig.EndpointsConfig",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_costs_a_question_or_a_sentence_each_is_bounded(body: dict[str, Any], field: str) -> None:
+    decision = create(repo(), {"Image": "x", **body})
+    assert isinstance(decision, Refusal)
+    assert decision.status == 413
+    assert f"field {field} holds 257 entries; at most 256 are taken here" in decision.message
+
+
+def test_a_message_tells_of_so_many_faults_and_how_many_more() -> None:
+    said_ = said(create(repo(), {"Image": "x", **dict.fromkeys(MANY, 1)}))
+    assert said_.count("[body.field]") == 64
+    assert said_.endswith("; and 193 more")

@@ -40,6 +40,7 @@ REFUSED = {
     "isolation": ({"Isolation": "hyperv"}, "host.isolation"),
     "an unknown restart policy": ({"RestartPolicy": {"Name": "sometimes"}}, "host.restart"),
     "a tmpfs with devices": ({"Tmpfs": {"/x": "rw,dev"}}, "host.tmpfs"),
+    "a tmpfs with options without end": ({"Tmpfs": {"/x": "rw," * 342}}, "host.tmpfs"),
     "a network of nothing but a colon": ({"NetworkMode": ":"}, "host.network"),
     "the namespace of a container without a name": ({"NetworkMode": "container:"}, "host.shared"),
     "the namespace of a container with a path for a name": ({"IpcMode": "container:../x"}, "host.shared"),
