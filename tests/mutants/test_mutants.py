@@ -95,6 +95,46 @@ MUTANTS = {
     if value is None:""",
         f"{POLICY}/test_bodies.py",
     ),
+    "an exec goes into a container that may trace it": Mutant(
+        "gpugrant_gate/policy/hardware.py",
+        """    if TRACER in capabilities(container):
+        yield f"an exec""",
+        """    if not container.started and TRACER in capabilities(container):
+        yield f"an exec""",
+        f"{POLICY}/test_host.py",
+    ),
+    "an image's healthcheck runs beside who may trace it": Mutant(
+        "gpugrant_gate/policy/containers.py",
+        'body["Healthcheck"] = _NO_HEALTHCHECK',
+        'body["Healthcheck"] = {}',
+        f"{POLICY}/test_host.py",
+    ),
+    "one opened value opens its whole rule": Mutant(
+        "gpugrant_gate/policy/model.py",
+        'return (f"{rule}={value}" if value else rule) in self.open',
+        "return any(name.startswith(rule) for name in self.open)",
+        f"{POLICY}/test_host.py",
+    ),
+    "an X server hands out devices on the host's network": Mutant(
+        "gpugrant_gate/policy/host.py",
+        "names = [name for name in found if _HANDS_OUT.fullmatch(name)]",
+        "names = [name for name in found[1:0] if _HANDS_OUT.fullmatch(name)]",
+        f"{POLICY}/test_host.py",
+    ),
+    "the host's network has another name": Mutant(
+        "gpugrant_gate/policy/host.py",
+        """if isinstance(found, dict) and found.get("Driver") == "host":
+            yield from host_network(repo)""",
+        """if isinstance(found, dict) and found.get("Name") == "host":
+            yield from host_network(repo)""",
+        f"{POLICY}/test_host.py",
+    ),
+    "a word in an opening is any text": Mutant(
+        "gpugrant_crds/openings.py",
+        're.sub(r"<[a-z]+>", "[A-Za-z0-9_]+", re.escape(self.name))',
+        're.sub(r"<[a-z]+>", ".+", re.escape(self.name))',
+        "tests/crds/test_openings.py",
+    ),
     "an entitlement that is not written counts as closed": Mutant(
         "gpugrant_gate/life/buildkit.py",
         'device=_flag(entitlements, "device", default=True),',
