@@ -175,7 +175,7 @@ def test_the_daemons_configuration_is_recorded_and_compared_when_it_is_said() ->
     assert made.repo.daemon_config == config
     known = Folder({"b.yaml": made.repo})
     assert isinstance(repos.plan_add(known, Wanted("b", Path("/b")), LAYOUT, fresh), Same)
-    with pytest.raises(Refused, match="with the daemonConfig /etc/docker/daemon.json"):
+    with pytest.raises(Refused, match=r"with the daemonConfig /etc/docker/daemon\.json"):
         repos.plan_add(known, Wanted("b", Path("/b"), daemon_config=Path("/x.json")), LAYOUT, fresh)
 
 

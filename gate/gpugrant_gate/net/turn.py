@@ -102,7 +102,7 @@ class Host(Protocol):
         """Notes a request that attaches or starts devices; what comes back ends it."""
 
     def tunnel(self, daemon: Link) -> Callable[[], None]:
-        """Notes a build's tunnel, which is cut when it would not be opened any more; what comes back ends it."""
+        """Notes a build, which is cut when it would not be let in any more; what comes back ends it."""
 
 
 class Record:
@@ -276,18 +276,18 @@ class Turn:
                     daemon.abort()
                     await host.known()
                     continue
-                if decision.build:
-                    if host.view() is not view:
-                        daemon.abort()
-                        continue
-                    return await self._tunnel(prepared, daemon), None
+                if decision.build and host.view() is not view:
+                    daemon.abort()
+                    continue
                 asked.body.go_on()
+                if decision.build:
+                    return await self._build(prepared, daemon), None
                 return await self._carry(prepared, daemon, end), decision.then
             finally:
                 end()
         raise Unreachable("it was replaced while the request was judged")
 
-    async def _tunnel(self, prepared: Prepared, daemon: Link) -> Exchange:
+    async def _build(self, prepared: Prepared, daemon: Link) -> Exchange:
         """From here on it can be cut; nothing that it was decided on has changed."""
         end = self._host.tunnel(daemon)
         try:

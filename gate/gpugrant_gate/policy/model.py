@@ -214,8 +214,8 @@ class Admission:
     """After a success (2xx or 304) of `outgoing`, whose answer isn't shown, this is judged afresh: a restart is a stop,
     then a start."""
     build: bool = False
-    """A tunnel to the daemon's BuildKit, in which nothing is seen: it goes to the daemon that was judged and no other,
-    and is closed as soon as it would not be opened any more."""
+    """A request to the daemon's BuildKit, most often a tunnel in which nothing is seen: it goes to the daemon that was
+    judged and no other, and is cut as soon as it would not be let in any more."""
 
 
 Decision = Admission | Refusal

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from gpugrant_gate.policy import host, messages
 from gpugrant_gate.policy.asking import Asked, by_messages, decide, outgoing, passed, refused
@@ -76,7 +77,8 @@ def build(asked: Asked) -> Decision:
         # Its RUN steps run under the daemon's default runtime, which may add devices by itself.
         found.append(("hw.unfit", f"builds are refused in repo {asked.repo.name}: {asked.repo.unfit}"))
     found.sort(key=lambda why: not why[0].startswith("hw."))
-    return decide(asked, by_messages(asked, *dict.fromkeys(found)), None)
+    decision = decide(asked, by_messages(asked, *dict.fromkeys(found)), None)
+    return replace(decision, build=True) if isinstance(decision, Admission) and version == "2" else decision
 
 
 def wanted_for_build(asked: Asked) -> tuple[Fact, ...]:

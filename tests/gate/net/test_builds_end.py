@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,6 +83,28 @@ async def test_a_daemon_that_is_known_to_be_closed_gets_the_tunnel(bench: Bench,
     assert b"Upgrade: h2c\r\n" in bench.daemon.heads[-1]
     writer.close()
     assert await ended(reader)
+
+
+async def test_the_build_of_a_client_without_buildx_ends_as_well(bench: Bench, known: Known) -> None:
+    """It is an upload whose answer comes while it runs."""
+
+    async def progress(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")
+        await reader.read(1 << 16)
+        await reader.read()
+
+    bench.daemon.handlers["v1.51"] = progress
+    reader, writer = await bench.connect()
+    query = b"version=2&remote=client-session&session=s"
+    writer.write(b"POST /build?" + query + b" HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+    async with asyncio.timeout(10):
+        assert (await reader.readuntil(b"{}")).startswith(b"HTTP/1.1 200 ")
+    known.is_(replace(FIT, builder=Builder()))
+    async with asyncio.timeout(10):
+        with contextlib.suppress(ConnectionResetError):
+            await reader.read()
+    writer.close()
+    assert not bench.core.repos["a"].is_cutting
 
 
 async def refused(bench: Bench) -> bool:

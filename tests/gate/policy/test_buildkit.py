@@ -55,6 +55,12 @@ def test_a_tunnel_of_another_protocol_is_none(headers: tuple[tuple[str, str], ..
 def test_a_client_without_buildx_builds_too() -> None:
     decision = ask("POST", OLD_CLIENT, OPEN)
     assert isinstance(decision, Admission)
+    assert decision.build
+
+
+def test_a_classic_build_depends_on_nothing_that_the_daemon_lets_builds_reach() -> None:
+    decision = ask("POST", "/build?version=1", SHUT)
+    assert isinstance(decision, Admission)
     assert not decision.build
 
 
