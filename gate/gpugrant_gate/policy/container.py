@@ -54,8 +54,8 @@ class RawDevice:
 
     @property
     def is_cdi_name(self) -> bool:
-        """How Compose before 2.30 writes `devices: [vendor/class=name]` (R36)."""
-        return self.host == self.container and self.permissions == "rwm" and names.is_qualified(self.host)
+        """How Compose before 2.30 writes `devices: [vendor/class=name]`, the long form without permissions (R36)."""
+        return self.host == self.container and self.permissions in ("rwm", "") and names.is_qualified(self.host)
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,6 +237,14 @@ def test_a_raw_device_in_compose_hears_of_composes_form_alone() -> None:
 
 
 @pytest.mark.req("R36")
+def test_the_long_form_of_an_old_compose_says_no_permissions() -> None:
+    """`devices: [{source: nvidia.com/gpu=all, target: nvidia.com/gpu=all}]` with Compose 2.26."""
+    host = sent(create(repo(NVIDIA), compose_body(Devices=raw(NVIDIA, ""))))["HostConfig"]
+    assert host["DeviceRequests"][0]["DeviceIDs"] == [NVIDIA]
+    assert "Devices" not in host
+
+
+@pytest.mark.req("R36")
 def test_a_cdi_name_as_old_compose_writes_it_becomes_a_request() -> None:
     decision = create(repo(NVIDIA, DRI), compose_body(Devices=[*raw(NVIDIA), *raw(DRI)]))
     host = sent(decision)["HostConfig"]
