@@ -140,6 +140,7 @@ def nothing_came(found: int, said: list[str]) -> None:
     assert found == 0, said
 
 
+@pytest.mark.parametrize("engine", ["28"], indirect=True)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.opening)
 def test_no_device_comes_of_one_opening(tenant: Tenant, case: Opened) -> None:
     status, answer = tenant.makes("early", case.host, "reach") if case.network is None else (403, "")
@@ -279,3 +280,24 @@ def test_an_exec_past_the_gate_would_be_caught(tenant: Tenant, trap: str) -> Non
     found, said = tenant.ended(trap)
     assert found == 1, said
     assert "GOT all capabilities" in said[-1]
+
+
+def test_an_exec_is_not_caught_by_who_may_not_trace_whatever_else_is_open(tenant: Tenant) -> None:
+    names = EVERYTHING - TRACER
+    tenant.open(names)
+    try:
+        status, answer = tenant.makes("trap", opened.together(names), "catch", "5")
+        assert status == 201, answer
+        assert tenant.starts("trap")[0] == 204
+        rig.wait_for(lambda: tenant.said("trap") == ["waiting"])
+        for _ in range(5):
+            status, made = intruder.ask(tenant.socket, "POST", "/containers/trap/exec", EXEC)
+            assert status == 201, made
+            intruder.ask(tenant.socket, "POST", f"/exec/{made['Id']}/start", {"Detach": True})
+            time.sleep(0.2)
+        found, said = tenant.ended("trap")
+        assert any("nothing (Operation not permitted)" in line for line in said), "it saw none"
+        assert found == 0, said
+    finally:
+        tenant.forget("trap")
+        tenant.open(frozenset())
