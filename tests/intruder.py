@@ -221,7 +221,9 @@ class Judge:
 
     def look(self) -> Seen:
         listed = self._get("/containers/json?all=1")
-        containers = {entry["Id"]: self._get(f"/containers/{entry['Id']}/json") for entry in listed}
+        asked = ((entry["Id"], *ask(self.daemon, "GET", f"/containers/{entry['Id']}/json")) for entry in listed)
+        # a build's own containers go by themselves
+        containers = {id_: value for id_, status, value in asked if status != 404}
         volumes = {entry["Name"]: entry for entry in self._get("/volumes")["Volumes"] or []}
         networks = {entry["Id"]: entry for entry in self._get("/networks")}
         return Seen(containers, volumes, networks, len(self._get("/plugins")))
@@ -285,7 +287,11 @@ class Judge:
         """The namespaces that a running container has in common with its daemon."""
         own = int((self.daemon.parent / "pid").read_text())
         kinds = ("net", "ipc", "pid", "mnt") if pid else ()
-        return [f"the daemon's {kind} namespace" for kind in kinds if _namespace(pid, kind) == _namespace(own, kind)]
+        with suppress(FileNotFoundError):  # it has ended
+            return [
+                f"the daemon's {kind} namespace" for kind in kinds if _namespace(pid, kind) == _namespace(own, kind)
+            ]
+        return []
 
     def _v1(self) -> bool:
         return str(self._get("/info")["CgroupVersion"]) == "1"
@@ -350,7 +356,8 @@ def run(attack: Attack, ground: Ground) -> None:
         id_ = _all(attack.past, judge.daemon, ground, "")
         before = judge.look()
         id_ = _all(attack.steps[:-1], ground.gate, ground, id_)
-        answer = talk(ground.gate, ground.here(attack.steps[-1], id_))
+        quiet = HANG if attack.never else QUIET
+        answer = talk(ground.gate, ground.here(attack.steps[-1], id_), quiet=quiet)
         _settle(judge)
         powers = judge.powers(before, judge.look())
     finally:

@@ -66,11 +66,26 @@ STARTS = [
 ]
 POLICY = raw("POST", "/containers/stale/update", {"RestartPolicy": {"Name": "always"}})
 EXEC = raw("POST", "/containers/stale/exec", {"Cmd": ["sh"]})
+ATTACH = raw(
+    "POST", "/containers/stale/attach?stream=1&stdin=1", None, "Connection: Upgrade", "Upgrade: tcp", close=False
+)
+ATTACH_WS = raw(
+    "GET",
+    "/containers/stale/attach/ws?stream=1&stdin=1",
+    None,
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+    close=False,
+)
 RUNNING = [
     attack
     for name, (body, rule) in HARDWARE.items()
     for attack in (
         Attack(f"exec.{name}", (EXEC,), rule, past=stale(body, START_STALE)),
+        Attack(f"attach.{name}", (ATTACH,), rule, past=stale(body, START_STALE)),
+        Attack(f"attach-ws.{name}", (ATTACH_WS,), rule, past=stale(body, START_STALE)),
         Attack(
             f"restart-running.{name}",
             (raw("POST", "/containers/stale/restart?t=0"),),

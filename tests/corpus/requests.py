@@ -328,7 +328,7 @@ SECONDS = [
         )
         + SMUGGLED,
         "gate.facts",
-        answers=(404, 403),
+        answers=(404,),
     ),
     one(
         "upgrade.no-token",

@@ -34,7 +34,7 @@ _ENDPOINTS = {
     "2.1 exec": "exec.*",
     "2.1 exec start": "exec-start.* exec.start-* upgrade.exec-404",
     "2.1 exec resize and inspect": "upgrade-*.get-exec-0000-json form.post-exec-0000-resize",
-    "2.1 attach, attach/ws": "upgrade.attach-* upgrade.websocket attach.websocket",
+    "2.1 attach, attach/ws": "upgrade.attach-* upgrade.websocket attach.* attach-ws.*",
     "2.1 checkpoints": "checkpoint.* query.start-checkpoint*",
     "2.1 commit": "commit.*",
     "2.1 images/create": "import.*",
