@@ -152,11 +152,22 @@ class Cdi(Part):
     conflicts: tuple[CdiConflict, ...] = ()
 
 
+class RefreshUnit(Part):
+    """The service that makes NVIDIA's spec anew after an installation, a driver change and a boot (R42)."""
+
+    name: str
+    output: str
+    """The file that setup has told it to write."""
+
+
 class Nvidia(Part):
     """NVIDIA's software on the machine."""
 
     module_version: str | None = None
     toolkit_version: str | None = None
+    persistenced_socket: str | None = None
+    """Of a running nvidia-persistenced (R44)."""
+    refresh_unit: RefreshUnit | None = None
 
 
 class Problem(Part):

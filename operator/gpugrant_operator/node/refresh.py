@@ -34,9 +34,10 @@ def systemctl(run: Run) -> Path | None:
     return program
 
 
-def is_pointed(run: Run) -> bool:
-    """Setup has told a refresh service to write nvidia.yaml."""
-    return any(name in run.state.files for name in (units.REFRESH_ENV, units.path_of(f"{units.EQUAL}.service")))
+def pointed(run: Run) -> str | None:
+    """The refresh service that setup has told to write nvidia.yaml; None: none was."""
+    services = {units.REFRESH_ENV: units.REFRESH, units.path_of(f"{units.EQUAL}.service"): units.EQUAL}
+    return next((f"{name}.service" for path, name in services.items() if path in run.state.files), None)
 
 
 def point(run: Run, program: Path, found: Cards) -> None:

@@ -58,6 +58,8 @@ class Run:
     """Clauses of what was (would be) done besides: an installation, a call of systemctl."""
     overlay: dict[str, bytes | None] = field(default_factory=dict)
     """Below the root: what a dry run would have put there; None: it would have removed the file."""
+    persistenced_socket: str | None = None
+    """Of a running nvidia-persistenced."""
     planned: frozenset[str] = frozenset()
     """Stand-in nodes below dev/ that are there or, in a dry run, would be."""
 

@@ -194,7 +194,7 @@ def _nvidia(run: Run, seen: Observed, found: Cards) -> None:
     """The toolkit, its spec, its refresh; then our own units and the socket, which serve every value of the option."""
     wsl = seen.platform == "wsl"
     systemctl = refresh.systemctl(run)
-    pointed = refresh.is_pointed(run)
+    pointed = refresh.pointed(run) is not None
     if run.install != "false":
         generation.read_back(run, found, refreshed=pointed)
     program = run.tree.program("nvidia-ctk")
@@ -212,7 +212,7 @@ def _nvidia(run: Run, seen: Observed, found: Cards) -> None:
         run.written.append(str(run.root / generation.FILE))
     elif action is Action.REMOVE:
         generation.remove(run)
-    persistenced.show(run, systemctl)
+    run.persistenced_socket = persistenced.show(run, systemctl)
     if systemctl is not None:
         refresh.set_up_own(run, systemctl, wsl=wsl)
 
@@ -252,8 +252,19 @@ def _inventory(run: Run, seen: Observed, found: Cards) -> Inventory:
         gpus=found.gpus,
         render_nodes=found.render_nodes,
         cdi=listed,
-        nvidia=inventory.Nvidia(module_version=seen.nvidia_module, toolkit_version=_toolkit_version(run)),
+        nvidia=_nvidia_software(run, seen),
         problems=inventory.carry_since(tuple(run.problems), previous, time_now),
+    )
+
+
+def _nvidia_software(run: Run, seen: Observed) -> inventory.Nvidia:
+    service = refresh.pointed(run)
+    output = str(run.root / generation.FILE)
+    return inventory.Nvidia(
+        module_version=seen.nvidia_module,
+        toolkit_version=_toolkit_version(run),
+        persistenced_socket=run.persistenced_socket,
+        refresh_unit=None if service is None else inventory.RefreshUnit(name=service, output=output),
     )
 
 

@@ -41,7 +41,8 @@ def test_the_folder_is_shown_to_all_units_of_the_patterns(recorded: Recorded) ->
     machine = recorded("workstation")
     systemd(machine)
     machine.write(SOCKET)
-    assert machine.setup().failures == ()
+    outcome = machine.setup()
+    assert (outcome.failures, outcome.inventory.nvidia.persistenced_socket) == ((), f"/{SOCKET}")
     assert list(drop_ins(machine)) == [
         "docker-.service.d",
         "docker@.service.d",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpugrant_crds import inventory
 from gpugrant_operator.node import units
 from machines import Machine
 from nvidia_machines import calls, content, systemd, wsl
@@ -43,6 +44,9 @@ def test_the_toolkits_service_is_pointed_at_the_folder_and_runs_once(recorded: R
         "start gpugrant-refresh.path",
     ]
     assert not (machine.root / "var/run/cdi/nvidia.yaml").exists()
+    assert outcome.inventory.nvidia.refresh_unit == inventory.RefreshUnit(
+        name="nvidia-cdi-refresh.service", output=str(machine.cdi("nvidia.yaml"))
+    )
     again = machine.setup()
     assert again.written == ()
     assert of_systemctl(machine) == []
