@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +17,7 @@ from gpugrant_crds.layout import Layout
 from gpugrant_crds.v1alpha1 import DETECT_ANNOTATION, GpuMachine
 from gpugrant_gate import settings
 from gpugrant_gate.life.documents import Broken
-from gpugrant_operator.cli import console, session, waiting
+from gpugrant_operator.cli import console, progress, session, waiting
 from gpugrant_operator.cli.api import Exists, Gone
 from gpugrant_operator.cli.console import Failure, NotReady
 from gpugrant_operator.cli.session import Session
@@ -117,17 +118,18 @@ def this_machine(ours: Session) -> str | None:
 
 def _follow(name: str, request: str, ours: Session, timeout: timedelta) -> None:
     said = [""]
+    with progress.following(sys.stderr) as say:
 
-    def look() -> Course | None:
-        now = course(ours.api.machine(name), request)
-        if now.ready is not None or now.failed is not None:
-            return now
-        if now.message != said[0]:
-            said[0] = now.message
-            console.note(f"{name}: {now.message}")
-        return None
+        def look() -> Course | None:
+            now = course(ours.api.machine(name), request)
+            if now.ready is not None or now.failed is not None:
+                return now
+            if now.message != said[0]:
+                said[0] = now.message
+                say(f"{name}: {now.message}")
+            return None
 
-    outcome = waiting.until(look, timeout.total_seconds())
+        outcome = waiting.until(look, timeout.total_seconds())
     if outcome is None:
         raise NotReady(f"machine {name} is not ready after {timeout.total_seconds():g} s: {said[0]}")
     if outcome.failed is not None:
