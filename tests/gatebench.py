@@ -41,7 +41,8 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 class OneOfEach:
-    """A policy with one route of each kind; `/hw` needs the device, `/restart` is two requests, `/facts` asks."""
+    """A policy with one route of each kind; `/hw` needs the device, `/restart` is two requests, `/facts` asks; what
+    ends in `/refused` is refused by its judge."""
 
     KINDS: ClassVar = {
         "judged": (Body.JUDGED, Exchange.PLAIN),
@@ -64,6 +65,8 @@ class OneOfEach:
         if routed.route == "hw" and DEVICE not in repo.granted:
             message = repo.unfit or repo.withheld or f"no grant for {DEVICE}"
             return Refusal(403, (Violation("hw.grant", message),), "hw", (DEVICE,))
+        if routed.segments[-1] == "refused":
+            return Refusal(403, (Violation("test.refused", "not here"),), routed.route)
         if routed.route == "facts" and not any(facts.values()):
             return Refusal(404, (Violation("test.none", "no such container"),), "facts")
         target = "/" + "/".join(routed.segments)

@@ -1,6 +1,6 @@
 """Hand-made mistakes, each of which the suite must catch.
 
-A mutant is one changed line of `decide` or of the gate's policy. The named tests run on a copy of the packages with
+A mutant is one changed line of `decide` or of the gate. The named tests run on a copy of the packages with
 that line changed, and must fail; a line that is no longer there fails too, so that the table follows the code.
 """
 
@@ -32,6 +32,8 @@ class Mutant:
 DECIDE = "tests/crds/decide/test_decide.py"
 POLICY = "tests/gate/policy"
 BUILDS = "tests/gate/life/test_buildkit.py"
+WIRE = "tests/gate/wire"
+NET = "tests/gate/net"
 MUTANTS = {
     "an exclusive grant doesn't keep others out": Mutant(
         "gpugrant_crds/decide/conflicts.py",
@@ -168,6 +170,78 @@ MUTANTS = {
     if why and asked.repo.unfit:
 """,
         f"{POLICY}/test_buildkit.py",
+    ),
+    "a body's key that only JSON calls nothing is nothing": Mutant(
+        "gpugrant_gate/policy/resources.py",
+        '_JSON_KEYS = frozenset({"securityopt", "outputs"})',
+        '_JSON_KEYS = frozenset({"securityopt", "outputs", "cgroupparent"})',
+        f"{POLICY}/test_judge.py",
+    ),
+    "a body may ask the daemon any number of questions": Mutant(
+        "gpugrant_gate/policy/bodies.py",
+        "if isinstance(value, list | dict) and len(value) > MOST_ENTRIES:",
+        "if isinstance(value, list | dict) and len(value) > MOST_ENTRIES * 1000:",
+        f"{POLICY}/test_bodies.py",
+    ),
+    "a key that folds to another passes": Mutant(
+        "gpugrant_gate/policy/bodies.py",
+        "    if not key.isascii():\n",
+        "    if not key.isprintable():\n",
+        f"{POLICY}/test_bodies.py",
+    ),
+    "half a surrogate pair passes": Mutant(
+        "gpugrant_gate/policy/strictjson.py",
+        'if b"\\\\u" in raw:',
+        'if b"\\\\U" in raw:',
+        f"{POLICY}/test_strictjson.py",
+    ),
+    "a query that daemons cut passes": Mutant(
+        "gpugrant_gate/policy/target.py",
+        'if ";" in query:',
+        'if ";;" in query:',
+        f"{POLICY}/test_target.py",
+    ),
+    "chunks in HTTP/1.0 are a body": Mutant(
+        "gpugrant_gate/wire/heads.py",
+        "        if version == (1, 0):\n            # Go",
+        "        if version == (0, 9):\n            # Go",
+        f"{WIRE}/test_heads.py",
+    ),
+    "a chunk may be longer than it says": Mutant(
+        "gpugrant_gate/wire/framing.py",
+        'raise Malformed(400, "wire.chunk", "a chunk is longer than its size line says")',
+        "self._at = _At.SIZE\n        return position",
+        f"{WIRE}/test_framing.py",
+    ),
+    "a compressed archive passes": Mutant(
+        "gpugrant_gate/wire/tars.py",
+        "if block.startswith(_COMPRESSED) or",
+        "if block.startswith(_COMPRESSED[:1]) or",
+        f"{WIRE}/test_tars.py",
+    ),
+    "a decision outlives what it was made under": Mutant(
+        "gpugrant_gate/net/prepared.py",
+        "if view is self._view and len(head) <= HEAD_MAX else None",
+        "if len(head) <= HEAD_MAX else None",
+        f"{NET}/test_prepared.py",
+    ),
+    "what was meant for a refused pipe is a request": Mutant(
+        "gpugrant_gate/net/turn.py",
+        "if routed.exchange is Carrying.HIJACK:",
+        "if routed.exchange is None:",
+        f"{NET}/test_hijack.py",
+    ),
+    "a client's end overtakes its bytes": Mutant(
+        "gpugrant_gate/net/exchange.py",
+        "elif not self._exchange.may_pipe:",
+        "elif self._exchange is not None:",
+        f"{NET}/test_hijack.py",
+    ),
+    "a time without a zone is a moment": Mutant(
+        "gpugrant_crds/snapshot.py",
+        "Moment = Annotated[datetime, AfterValidator(timestamps.in_utc)]",
+        "Moment = Annotated[datetime, AfterValidator(lambda moment: moment)]",
+        "tests/crds/test_snapshot.py",
     ),
 }
 

@@ -86,6 +86,17 @@ async def test_without_a_101_what_follows_is_no_request(bench: Bench) -> None:
 
 
 @pytest.mark.req("R4", "R45")
+async def test_what_is_meant_for_a_refused_pipe_is_no_request(bench: Bench) -> None:
+    """Typed input, or a file at standard input, must not be read as what its owner asks of the daemon."""
+    bench.daemon.answers("plain", reply())
+    ask = ASK.replace(b"/hijack", b"/hijack/refused")
+    said = await bench.ask(ask + b"POST /plain HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+    assert said.count(b"HTTP/1.1 ") == 1
+    assert b"[test.refused]" in said
+    assert bench.daemon.heads == []
+
+
+@pytest.mark.req("R4", "R45")
 async def test_a_200_of_the_daemon_opens_no_pipe(bench: Bench) -> None:
     """The gate always asks with Upgrade, so only a 101 is the daemon's yes."""
     got = bytearray()

@@ -42,6 +42,7 @@ def test_byte_by_byte_is_the_same(case: str) -> None:
 
 
 BAD = {
+    "a chunk that goes on where its end should be": b"3\r\nabc0\r\n\r\n",
     "a size that is no number": b"x\r\n",
     "a signed size": b"-1\r\n",
     "an empty size": b"\r\n",
