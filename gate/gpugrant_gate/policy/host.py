@@ -79,8 +79,12 @@ def may_be_host(container: Container) -> bool:
     return named or bool(network_facts(container))
 
 
-_HANDS_OUT = re.compile(r"/tmp/\.X11-unix/X[0-9]+|/containerd-shim/.*")  # noqa: S108  # a name, not a file
-"""An X server sends render nodes to its clients (DRI3); a containerd before 1.4.3 takes orders (CVE-2020-15257)."""
+_HANDS_OUT = re.compile(
+    r"/tmp/\.X11-unix/X[0-9]+|/tmp/dbus-.*|"  # noqa: S108  # names, not files
+    r"/var/run/nvidia-xdriver-.*|/com/ubuntu/upstart|/containerd-shim/.*|.*/lxc/.*"
+)
+"""An X server sends its clients render nodes (DRI3), NVIDIA's driver for X talks of its cards; a session bus, upstart,
+a containerd before 1.4.3 (CVE-2020-15257) and LXC's monitors start programs or lend consoles for whoever is root."""
 
 
 def listener_facts(repo: RepoView) -> tuple[ListenersFact, ...]:
@@ -88,7 +92,7 @@ def listener_facts(repo: RepoView) -> tuple[ListenersFact, ...]:
 
 
 def handed_out(repo: RepoView, facts: Facts) -> Iterator[str]:
-    """Where the machine's network is open: who on it would hand out devices."""
+    """Where the machine's network is open: who on it would hand out devices, or run programs where devices are."""
     if not repo.opens("host.network"):
         return
     found = facts.get(ListenersFact())
@@ -98,8 +102,8 @@ def handed_out(repo: RepoView, facts: Facts) -> Iterator[str]:
     names = [name for name in found if _HANDS_OUT.fullmatch(name)]
     if names:
         yield (
-            f"the host's network is refused: {messages.listed(names)} listens on it, which hands out devices; "
-            "an X server does not with -nolisten local"
+            f"the host's network is refused: {messages.listed(names)} listens on it, which hands out devices or starts "
+            "programs outside; an X server does not with -nolisten local"
         )
 
 

@@ -12,7 +12,9 @@ from gpugrant_crds import openings
 from gpugrant_gate.policy import catalog, rules
 
 SOURCES = Path(gpugrant_gate.__file__).parent
-ID = re.compile(r"[\"\[]((?:hw|host|http|body|route|start|gate|wire)\.[a-z-]+)[\"\]]|\"(build\.(?:buildkit|container|remote))\"")
+ID = re.compile(
+    r"[\"\[]((?:hw|host|http|body|route|start|gate|wire)\.[a-z-]+)[\"\]]|\"(build\.(?:buildkit|container|remote))\""
+)
 
 
 def in_code() -> set[str]:

@@ -89,7 +89,8 @@ MOUNT: Verdicts = {
 EXEC: Verdicts = {
     "User": ("0", GOES_ON), "Privileged": (True, "hw.privileged"), "Tty": (True, GOES_ON),
     "ConsoleSize": ([1, 1], GOES_ON), "AttachStdin": (True, GOES_ON), "AttachStderr": (True, GOES_ON),
-    "AttachStdout": (True, GOES_ON), "Detach": (True, GOES_ON), "DetachKeys": ("ctrl-p", GOES_ON), "Env": (["A=b"], GOES_ON),
+    "AttachStdout": (True, GOES_ON), "Detach": (True, GOES_ON), "DetachKeys": ("ctrl-p", GOES_ON),
+    "Env": (["A=b"], GOES_ON),
     "WorkingDir": ("/w", GOES_ON), "Container": ("other", LEFT_OUT), "CapAdd": (["ALL"], "body.field"),
 }  # fmt: skip
 VOLUME: Verdicts = {
