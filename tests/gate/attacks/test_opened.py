@@ -146,13 +146,13 @@ def test_no_device_comes_of_one_opening(tenant: Tenant, case: Opened) -> None:
     status, answer = tenant.makes("early", case.host, "reach") if case.network is None else (403, "")
     assert status == 403, answer
     tenant.open(frozenset({case.opening}))
-    made = case.network is not None and _network(tenant, case.network)
     try:
-        if case.network is None or made:
-            nothing_came(*reaches(tenant, case.host))
         for host, rule in case.stays:
             status, answer = tenant.makes("stays", host)
             assert (status, f"[{rule}]" in str(answer)) == (403, True), answer
+        if case.network is not None and not _network(tenant, case.network):
+            pytest.skip(f"the gate lets it pass, but this machine's kernel can't make a network of {case.network}")
+        nothing_came(*reaches(tenant, case.host))
     finally:
         tenant.forget("stays")
         intruder.ask(tenant.daemon.socket, "DELETE", "/networks/opened")
