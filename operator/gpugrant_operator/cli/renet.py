@@ -36,8 +36,8 @@ def cli() -> None:
     "--install-nvidia-toolkit",
     "install",
     type=click.Choice(["auto", "true", "false"]),
-    help="auto: use NVIDIA's toolkit when an NVIDIA GPU is present; true: in any case; false: leave all of NVIDIA's "
-    "alone. Kept by later runs. Without it: what was given last, else --toolkit-default.",
+    help="auto: install NVIDIA's toolkit when an NVIDIA GPU is present; true: in any case; false: leave all of "
+    "NVIDIA's alone. Kept by later runs. Without it: what was given last, else --toolkit-default.",
 )
 @click.option(
     "--toolkit-default",
@@ -117,6 +117,7 @@ def _text(outcome: setup.Outcome, *, dry_run: bool) -> str:
     lines.append(f"devices: {', '.join(found.device_names) or 'none'}")
     lines += [f"{'would run' if dry_run else 'ran'}: {clause}" for clause in outcome.actions]
     lines += [f"{'would write' if dry_run else 'written'}: {path}" for path in outcome.written]
+    lines += [f"{'would remove' if dry_run else 'removed'}: {path}" for path in outcome.removed]
     lines += [f"problem: {problem.reason}: {problem.message}" for problem in _untold(outcome)]
     return "\n".join(lines)
 

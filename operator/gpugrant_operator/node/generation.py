@@ -52,7 +52,7 @@ def _wsl(run: Run, program: Path, found: Cards) -> str | None:
     old = run.read(FILE)
     if old is not None and (fault(run, old, found) is None or not (run.root / KEPT).exists()):
         _copy(run, KEPT, old)
-    failed = _failed(run.act(program, args, timeout=run.options.limits.toolkit))
+    failed = _failed(run.act(program, args, timeout=run.options.limits.toolkit, env=nvidia_spec.ENVIRONMENT))
     new = run.read(FILE)
     failed = failed or _not_whole(run, new or b"", found)
     if failed is not None or new is None:

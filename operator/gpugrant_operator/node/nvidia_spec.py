@@ -79,6 +79,12 @@ def fault(spec: Spec | Problem, minors: frozenset[int], exists: Callable[[str], 
     return None
 
 
+def release(version: str | None) -> tuple[int, int]:
+    """Major and minor of a toolkit's version; (0, 0) where it is none."""
+    match = re.match(r"([0-9]{1,4})\.([0-9]{1,4})", version or "")
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
 def complaint(stderr: str) -> str:
     """The message of the last line that nvidia-ctk logged, printable; a line in another form as it is."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]

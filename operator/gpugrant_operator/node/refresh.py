@@ -11,10 +11,11 @@ from pathlib import Path
 
 from gpugrant_crds import cdi
 from gpugrant_crds.cdi import Problem
-from gpugrant_operator.node import folder, generation, nvidia_spec, units
+from gpugrant_operator.node import folder, generation, nvidia_spec, programs, units
 from gpugrant_operator.node.cards import Cards
 from gpugrant_operator.node.run import Run
 from gpugrant_operator.node.specs import NVIDIA_FILE, NVIDIA_KIND
+from gpugrant_operator.node.vendors import nvidia
 
 _EQUAL_UNITS = (f"{units.EQUAL}.service", f"{units.EQUAL}.path")
 _OUR_UNITS = (f"{units.OURS}.service", f"{units.OURS}.path")
@@ -45,7 +46,7 @@ def point(run: Run, program: Path, found: Cards) -> None:
     wrote and takes away what it wrote elsewhere before."""
     output = str(run.root / generation.FILE)
     flags = nvidia_spec.ENVIRONMENT[units.FLAGS]
-    if _toolkit_has_it(run):
+    if _toolkit_has_it(run, program):
         changed = _remove_units(run, program, _EQUAL_UNITS)
         text = _text(run, units.REFRESH_ENV)
         wanted = units.environment(text, {units.OUTPUT: output, units.FLAGS: flags})
@@ -63,8 +64,21 @@ def point(run: Run, program: Path, found: Cards) -> None:
     _remove_default_output(run)
 
 
-def _toolkit_has_it(run: Run) -> bool:
-    return any(run.tree.exists(f"{place}/{units.REFRESH}.service") for place in units.UNIT_FOLDERS)
+def _toolkit_has_it(run: Run, program: Path) -> bool:
+    """By its file where packages put it, else by what systemd knows; a toolkit before 1.18 has none."""
+    name = f"{units.REFRESH}.service"
+    if any(run.tree.exists(f"{place}/{name}") for place in units.UNIT_FOLDERS):
+        return True
+    ctk = run.tree.program("nvidia-ctk")
+    if ctk is None or nvidia_spec.release(toolkit_version(run, ctk)) < units.SINCE:
+        return False
+    return programs.run(program, ("cat", name), timeout=run.options.limits.smi, env=run.env).ok
+
+
+def toolkit_version(run: Run, program: Path) -> str | None:
+    """What nvidia-ctk says of itself; None: nothing that is a version."""
+    ended = programs.run(program, ("--version",), timeout=run.options.limits.smi, env=run.env)
+    return nvidia.parse_toolkit_version(ended.stdout) if ended.ok else None
 
 
 def _take_up(run: Run, program: Path, names: tuple[str, ...]) -> None:

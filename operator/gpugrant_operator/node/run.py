@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from gpugrant_crds.layout import Layout
 from gpugrant_operator.node import files, folder, programs, state
@@ -53,7 +54,8 @@ class Run:
     problems: list[tuple[str, str]] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
-    """Paths that were (in a dry run: would be) written or removed."""
+    """Paths that were (in a dry run: would be) written."""
+    removed: list[str] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)
     """Clauses of what was (would be) done besides: an installation, a call of systemctl."""
     overlay: dict[str, bytes | None] = field(default_factory=dict)
@@ -138,15 +140,19 @@ class Run:
         if self.options.dry_run:
             changed = self.read(relative) != data
             self.overlay[relative] = data
-            self.written += [str(path)] if changed else []
+            self._changed(path, data, changed=changed)
             return changed
         try:
             changed = self._remove(relative) if data is None else self._write(relative, data)
         except OSError as error:
             self.fail("GenerationFailed", f"{path} can't be written: {why(error)}")
             return False
-        self.written += [str(path)] if changed else []
+        self._changed(path, data, changed=changed)
         return changed
+
+    def _changed(self, path: Path, data: bytes | None, *, changed: bool) -> None:
+        if changed:
+            (self.removed if data is None else self.written).append(str(path))
 
     def _write(self, relative: str, data: bytes) -> bool:
         # recorded first: a run that is killed in between must still know the file as its own
@@ -175,7 +181,15 @@ class Run:
 
     # --- programs -----------------------------------------------------------------------------------------------
 
-    def act(self, program: Path, args: Sequence[str], *, timeout: float, shown: str = "") -> programs.Ended:
+    def act(
+        self,
+        program: Path,
+        args: Sequence[str],
+        *,
+        timeout: float,
+        shown: str = "",
+        env: Mapping[str, str] = MappingProxyType({}),
+    ) -> programs.Ended:
         """Runs a program that changes the machine; in a dry run nothing is run and the answer is a success. `shown` is
         its line of progress where the whole command says too much."""
         said = f"{program.name} {' '.join(args)}"
@@ -183,7 +197,7 @@ class Run:
         if self.options.dry_run:
             return programs.Ended(0, "", "")
         self.progress(f"running {shown or said}")
-        return programs.run(program, args, timeout=timeout, env={**self.options.environ, **self.env})
+        return programs.run(program, args, timeout=timeout, env={**self.options.environ, **self.env, **env})
 
     # --- what is said -------------------------------------------------------------------------------------------
 

@@ -30,7 +30,6 @@ from gpugrant_operator.node import (
     nodes,
     nvidia_spec,
     persistenced,
-    programs,
     refresh,
     specs,
     toolkit,
@@ -41,7 +40,6 @@ from gpugrant_operator.node.nvidia_spec import Action
 from gpugrant_operator.node.observed import Observed
 from gpugrant_operator.node.run import Options, Run, why
 from gpugrant_operator.node.state import Install
-from gpugrant_operator.node.vendors import nvidia
 
 __all__ = ["Busy", "Install", "Limits", "Options", "Outcome", "run"]
 
@@ -59,7 +57,8 @@ class Outcome:
     inventory: Inventory
     failures: tuple[str, ...]
     written: tuple[str, ...]
-    """Paths that were (in a dry run: would be) written or removed."""
+    """Paths that were (in a dry run: would be) written."""
+    removed: tuple[str, ...] = ()
     actions: tuple[str, ...] = ()
     """What was (would be) done besides, as clauses."""
 
@@ -113,7 +112,7 @@ def _all(run: Run) -> Outcome:
         _remove_nodes(run)
     result = _inventory(run, seen, found)
     _record(run, result)
-    return Outcome(result, tuple(run.failures), tuple(run.written), tuple(run.actions))
+    return Outcome(result, tuple(run.failures), tuple(run.written), tuple(run.removed), tuple(run.actions))
 
 
 def _sweep(run: Run) -> None:
@@ -313,5 +312,4 @@ def _toolkit_version(run: Run) -> str | None:
     program = run.tree.program("nvidia-ctk")
     if program is None or run.install == "false":
         return None
-    ended = programs.run(program, ("--version",), timeout=run.options.limits.smi, env=run.env)
-    return nvidia.parse_toolkit_version(ended.stdout) if ended.ok else None
+    return refresh.toolkit_version(run, program)

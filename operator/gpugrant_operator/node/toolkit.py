@@ -45,7 +45,10 @@ def _install(run: Run) -> str | None:
     if fault is not None:
         for path in added:
             run.put(path, None)
-        run.written = [path for path in run.written if path not in {str(run.root / name) for name in added}]
+        # as if they had never been there
+        undone = {str(run.root / name) for name in added}
+        run.written = [path for path in run.written if path not in undone]
+        run.removed = [path for path in run.removed if path not in undone]
     return fault
 
 

@@ -12,6 +12,7 @@ HEAD = "# Written by renet setup; a change is lost with its next run.\n"
 SYSTEM = "etc/systemd/system"
 REFRESH = "nvidia-cdi-refresh"
 """The toolkit's own service and path unit, since 1.18."""
+SINCE = (1, 18)
 REFRESH_ENV = "etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
 REFRESH_DROP_IN = f"{SYSTEM}/{REFRESH}.service.d/50-gpugrant.conf"
 EQUAL = "gpugrant-nvidia-cdi-refresh"

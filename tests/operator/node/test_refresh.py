@@ -57,6 +57,8 @@ def test_an_older_toolkit_gets_an_equal_unit_until_it_has_its_own(recorded: Reco
     """Under another name, so that the package's file never meets ours."""
     machine = recorded("workstation")
     systemd(machine, refresh_unit=False)
+    tool = machine.tree / "usr/bin/nvidia-ctk"
+    tool.write_text(tool.read_text().replace("1.19.1", "1.17.8"))
     outcome = machine.setup()
     equal = [machine.root / units.path_of(f"{units.EQUAL}.{kind}") for kind in ("service", "path")]
     assert (outcome.failures, outcome.inventory.problems) == ((), ())
@@ -68,6 +70,26 @@ def test_an_older_toolkit_gets_an_equal_unit_until_it_has_its_own(recorded: Reco
     assert machine.setup().failures == ()
     assert not any(path.exists() for path in equal)
     assert "disable --now gpugrant-nvidia-cdi-refresh.service gpugrant-nvidia-cdi-refresh.path" in of_systemctl(machine)
+
+
+@pytest.mark.req("R42")
+@pytest.mark.parametrize(
+    ("version", "known", "pointed"),
+    [("1.18.0", True, True), ("1.20.2", True, True), ("1.20.2", False, False), ("1.17.8", True, False)],
+)
+def test_a_unit_that_lies_elsewhere_is_what_systemd_says(
+    recorded: Recorded, version: str, known: bool, pointed: bool
+) -> None:
+    """A distribution may put it where we do not look; one that leaves it out gets the equal unit."""
+    machine = recorded("workstation")
+    systemd(machine, refresh_unit=False)
+    script = content(machine.tree / "usr/bin/systemctl").removeprefix("#!/bin/sh\n")
+    machine.script("usr/bin/systemctl", f'[ "$1" != cat ] || exit {0 if known else 1}\n{script}')
+    tool = machine.tree / "usr/bin/nvidia-ctk"
+    tool.write_text(tool.read_text().replace("1.19.1", version))
+    assert machine.setup().failures == ()
+    assert (machine.root / ENV).exists() is pointed
+    assert (machine.root / units.path_of(f"{units.EQUAL}.service")).exists() is not pointed
 
 
 @pytest.mark.req("R42")
@@ -245,6 +267,8 @@ def test_systemd_reads_every_unit(recorded: Recorded) -> None:
     machine = recorded("workstation")
     machine.root = machine.root.parent / 'a 100% "root"'
     systemd(machine, refresh_unit=False)
+    tool = machine.tree / "usr/bin/nvidia-ctk"
+    tool.write_text(tool.read_text().replace("1.19.1", "1.17.8"))
     machine.write("run/nvidia-persistenced/socket")
     machine.setup()
     folder = machine.root / "etc/systemd/system"

@@ -132,6 +132,7 @@ def test_when_the_last_nvidia_card_is_gone_our_spec_goes_too(recorded: Recorded)
     machine.remove_nvidia_card()
     outcome = machine.setup()
     assert outcome.exit_code == 0
+    assert outcome.removed == (str(machine.cdi("nvidia.yaml")),)
     assert not machine.cdi("nvidia.yaml").exists()
     assert not (machine.root / "dev/nvidia0").exists()
     assert outcome.inventory.device_names == (
@@ -304,7 +305,9 @@ def test_a_dry_run_says_what_it_would_write_and_writes_nothing(recorded: Recorde
     ]
     machine.setup()
     machine.remove_nvidia_card()
-    assert machine.setup(dry_run=True).inventory.device_names == (
+    outcome = machine.setup(dry_run=True)
+    assert outcome.removed == (str(machine.cdi("nvidia.yaml")),)
+    assert outcome.inventory.device_names == (
         "rediacc.io/amd=all",
         "rediacc.io/amd=gpu0",
         "rediacc.io/dri=renderD128",
