@@ -87,6 +87,7 @@ def place() -> Iterator[Place]:
     here.spec("nvidia.yaml", "nvidia.com/gpu")
     with (here.root / "gate.log").open("wb") as log:
         running = subprocess.Popen([sys.executable, "-P", "-c", RUN, str(here.root)], stderr=log)
+    rig.wait_for(here.gate.layout.control("gate").exists, seconds=60)
     yield here
     running.send_signal(signal.SIGTERM)
     assert running.wait(10) == 0
@@ -379,6 +380,71 @@ def test_an_unsealed_daemon_is_open_to_builds_only_while_no_spec_is(place: Place
             rig.wait_for(lambda: not sleeps(mark))
             assert answer["pending"] == []
         (place.gate.layout.repos / "unsealed.yaml").unlink()
+
+
+SYSTEMD = """
+import ctypes, os, socket, sys
+ctypes.CDLL(None).prctl(15, b"systemd")
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen(100)
+child = 0
+for line in sys.stdin:
+    if child:
+        os.kill(child, 15)
+        os.waitpid(child, 0)
+    child = 0 if line == "stop\\n" else os.fork()
+    if not child and line != "stop\\n":
+        os.dup2(listener.fileno(), 3)
+        os.set_inheritable(3, True)
+        os.environ |= {"LISTEN_FDS": "1", "LISTEN_PID": str(os.getpid())}
+        os.execvp("unshare", ["unshare", "--mount", "--net", "dockerd", "-H", "fd://", "--config-file", sys.argv[2]])
+    print(child, flush=True)
+"""
+"""As docker.socket does it: systemd listens, and hands the socket to each daemon that it starts (sd_listen_fds(3))."""
+
+
+@pytest.mark.req("R45", "R52")
+def test_a_daemon_behind_a_systemd_socket_is_judged_by_its_own_process(place: Place) -> None:
+    """The socket stays while the daemon behind it is another one with another configuration."""
+    folder = place.root / "activated"
+    folder.mkdir()
+    config, socket = folder / "daemon.json", folder / "d.sock"
+    settings = {key: str(folder / key) for key in ("data-root", "exec-root", "pidfile")}
+    settings |= {"iptables": False, "ip6tables": False, "features": {"cdi": True}}
+    settings |= {"cdi-spec-dirs": [str(place.gate.layout.cdi)]}
+    (place.gate.layout.cdi / "auto.yaml").unlink(missing_ok=True)
+    environ = {**os.environ, "PATH": f"{rig.tools_of('28')}:{os.environ['PATH']}"}
+    command = [sys.executable, "-c", SYSTEMD, str(socket), str(config)]
+    with (
+        (folder / "log").open("wb") as log,
+        subprocess.Popen(
+            command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as systemd,
+    ):
+        assert systemd.stdin is not None
+        assert systemd.stdout is not None
+
+        def start(**more: Any) -> None:
+            config.write_text(json.dumps(settings | more))
+            config.chmod(0o644)
+            tell("start")
+            rig.wait_for(lambda: rig.docker("28", socket, "version").returncode == 0, seconds=60)
+
+        def tell(what: str) -> None:
+            print(what, file=systemd.stdin, flush=True)
+            systemd.stdout.readline()  # type: ignore[union-attr]  # asserted above
+
+        try:
+            start(**CLOSED)
+            through = place.serve("activated", upstream=str(socket), daemonConfig=str(config))
+            rig.wait_for(lambda: not refusal(through))
+            start(**OPEN)
+            assert "become privileged (security-insecure)" in refusal(through)
+        finally:
+            tell("stop")
+            systemd.stdin.close()
+        (place.gate.layout.repos / "activated.yaml").unlink()
 
 
 def test_a_sealed_daemons_builds_outlive_a_revocation(place: Place, sealed: rig.Daemon, tmp_path: Path) -> None:

@@ -27,6 +27,10 @@ _HIDDEN_CDI = "run/cdi"
 """The other folder that the CDI library reads by default: in a sealed daemon there is nothing in it."""
 
 
+_MENDED_WITHIN = 30.0
+"""Seconds after which a configuration that could not be believed is looked at again: its owner may be mending it."""
+
+
 class Daemon:
     """What is known of one daemon now, and when it has to be asked again."""
 
@@ -110,13 +114,19 @@ class Daemon:
             self._changed()
 
     def _settle(self, found: Fitness, listener: int, process: Process | None) -> None:
-        limits = self._limits
-        span = limits.fit_for * (1 - self._jitter() / 10) if found.fit else limits.unfit_for
-        self._due = self._monotonic() + span
+        self._due = self._monotonic() + self._span(found)
         changed = (found, listener, process) != (self.fitness, self.listener, self._process)
         self.fitness, self.listener, self._process = found, listener, process
         if changed:
             self._changed()
+
+    def _span(self, found: Fitness) -> float:
+        """Seconds for which the verdict counts."""
+        limits = self._limits
+        if not found.fit:
+            return limits.unfit_for
+        to_mend = self._repo.daemon_config is not None and isinstance(found.builder.entitlements, str)
+        return (_MENDED_WITHIN if to_mend else limits.fit_for) * (1 - self._jitter() / 10)
 
     async def _look(self) -> tuple[Fitness, int, Process | None]:
         """The verdict, the process that listens and the daemon's own."""
