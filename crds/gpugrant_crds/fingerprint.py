@@ -16,6 +16,9 @@ from dataclasses import dataclass
 EVERY = 60.0
 """Seconds between two looks."""
 
+DATA_MAX = 4096
+"""Bytes of a file that count: versions, ids and numbers."""
+
 _DRIVERS = ("nvidia", "nouveau", "nova_core", "amdgpu", "radeon", "i915", "xe", "dxgkrnl")
 _DRM = re.compile(r"(?:card|renderD)[0-9]+")
 _DEVICE = re.compile(r"nvidia[0-9]*|nvidiactl|nvidia-(?:uvm|uvm-tools|modeset)|kfd|dxg|nvmap")
@@ -29,8 +32,8 @@ class Files:
 
     names: Callable[[str], Iterable[str]]
     """The entries of a folder; none where there is no folder."""
-    text: Callable[[str], str | None]
-    """A file's text; None where there is none."""
+    data: Callable[[str], bytes | None]
+    """A file's first DATA_MAX bytes; None where there is none."""
     link: Callable[[str], str | None]
     """The last part of where a link points; None where there is no link."""
     stamp: Callable[[str], tuple[int, int] | None]
@@ -40,7 +43,7 @@ class Files:
 def take(files: Files) -> str:
     """`sha256:<hex>`."""
     seen = [
-        ["boot", files.text("proc/sys/kernel/random/boot_id")],
+        ["boot", _text(files, "proc/sys/kernel/random/boot_id")],
         ["modules", [[name, _module(files, name)] for name in _DRIVERS]],
         [
             "pci",
@@ -54,7 +57,7 @@ def take(files: Files) -> str:
             "nodes",
             [*_sorted(files, "dev", _DEVICE), *_sorted(files, "dev/dri", _DRM), *_sorted(files, "dev/nvidia-caps")],
         ],
-        ["kfd", files.text("sys/class/kfd/kfd/topology/generation_id")],
+        ["kfd", _text(files, "sys/class/kfd/kfd/topology/generation_id")],
         ["mig", _mig(files)],
         ["wsl", [_sorted(files, "usr/lib/wsl/drivers"), _sorted(files, "usr/lib/wsl/lib")]],
         ["libraries", [files.link(f"{folder}/libnvidia-ml.so.1") for folder in _LIBRARIES]],
@@ -68,9 +71,14 @@ def _sorted(files: Files, folder: str, wanted: re.Pattern[str] | None = None) ->
     return sorted(name for name in files.names(folder) if wanted is None or wanted.fullmatch(name))
 
 
+def _text(files: Files, path: str) -> str | None:
+    data = files.data(path)
+    return None if data is None else data.decode("utf-8", "replace").strip()
+
+
 def _module(files: Files, name: str) -> str | bool:
     """Its version; for a module of the kernel's own, which has none, whether it is loaded."""
-    return files.text(f"sys/module/{name}/version") or bool(list(files.names(f"sys/module/{name}")))
+    return _text(files, f"sys/module/{name}/version") or bool(list(files.names(f"sys/module/{name}")))
 
 
 def _mig(files: Files) -> list[str]:

@@ -241,6 +241,8 @@ class GateStatus(Lenient):
     in_use: tuple[InUse, ...] | None = None
     """Only with `?inUse=1`; None: not asked."""
     inventory_hash: str = ""
+    fingerprint: str = ""
+    """Of this machine's hardware and drivers, at most a minute old (gpugrant_crds.fingerprint)."""
     workers: tuple[WorkerStatus, ...] = ()
     problems: tuple[str, ...] = ()
     """Sentences: broken files in repos.d, an unreadable snapshot."""

@@ -13,6 +13,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import uvloop
@@ -47,7 +48,8 @@ def run(root: Path, *, hardware: Path = Path("/")) -> int:
     kept = fdstore.found(os.environ, os.getpid())
     try:
         own = settings.host_name(hardware, socket.gethostname())
-        configured = settings.load(layout.gate_settings, own, os.cpu_count() or 1)
+        loaded = settings.load(layout.gate_settings, own, os.cpu_count() or 1)
+        configured = replace(loaded, hardware=hardware)
         uvloop.run(_serve(configured, layout, kept, os.environ.get(fdstore.NOTIFY_SOCKET, "")))
     except (Broken, lock.Held, OSError) as error:
         audit.log.error("gate can't go on", message=str(error))

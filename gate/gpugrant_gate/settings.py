@@ -86,6 +86,8 @@ class Settings:
     """Where decisions are written; None: standard error."""
     metrics: tuple[str, int] | None = None
     """Address and port for metrics over TCP; None: only on the control socket."""
+    hardware: Path = Path("/")
+    """Where the machine's fingerprint is read: `/`, or a recorded tree."""
 
 
 def load(path: Path, host_name: str, cores: int) -> Settings:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import socket
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from gpugrant_crds.snapshot import (
 )
 from gpugrant_gate.life import buildkit, grants, repo, sealed, stored
 from gpugrant_gate.life.clock import Clock
+from gpugrant_gate.life.fingerprint import Fingerprint
 from gpugrant_gate.life.grants import Enforced
 from gpugrant_gate.life.repo import Folder, Repo
 from gpugrant_gate.net import folders, handover, listener
@@ -90,6 +92,7 @@ class Gate:
         self._folder = Folder()
         self._served: dict[str, Served] = {}
         self._socket_problems: dict[str, str] = {}
+        self._fingerprint = Fingerprint(settings.hardware, time.monotonic)
 
     # Life.
 
@@ -215,6 +218,8 @@ class Gate:
     async def status(self, *, in_use: bool) -> GateStatus:
         """All that this gate knows; `in_use` asks every daemon for its containers."""
         found, problems = await self.pool.in_use() if in_use else ([], [])
+        inventory_hash = self._inventory_hash()
+        fingerprint = await self._fingerprint.current(inventory_hash)
         status = GateStatus(
             machine=self.settings.machine,
             epoch=self._epoch,
@@ -222,7 +227,8 @@ class Gate:
             repos=tuple(self.statuses()),
             pending=tuple(self.pool.pending),
             in_use=tuple(found) if in_use else None,
-            inventory_hash=self._inventory_hash(),
+            inventory_hash=inventory_hash,
+            fingerprint=fingerprint,
             workers=tuple(self.pool.workers),
             problems=(*self.problems(), *problems),
         )

@@ -216,6 +216,7 @@ class Controller:
         if machine is None or self._detector.running:
             return
         self._detector.reserve()
+        self._node.tried = self._node.fingerprint
         log.info("detection.started", machine=name, cause=cause, fault=self._node.inventory_fault)
         group.create_task(self._detect(machine))
         self._queue.add(name)

@@ -61,10 +61,18 @@ class LocalNode:
         self.specs: dict[str, str] = {}
         self.settled: dict[str, str] | None = None
         """The specs as the last detection of this process left them."""
+        self.tried = ""
+        """The fingerprint that a detection was started for and has not shown yet."""
         self._layout = layout
         self._boot_id_file = hardware / "proc/sys/kernel/random/boot_id"
         self._inventory_seen: tuple[str, Stat | None] | None = None
         self._specs_seen: dict[str, Stat | None] | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the machine's hardware as its gate last said; empty: it did not."""
+        report = self.link.report
+        return "" if report is None else report.fingerprint
 
     @property
     def boot_id(self) -> str | None:
@@ -81,6 +89,8 @@ class LocalNode:
             self._inventory_seen, self._specs_seen = None, None
         await self._look_at_inventory()
         self._look_at_specs()
+        if self.inventory is not None and self.inventory.fingerprint == self.fingerprint:
+            self.tried = ""
         return before != (self.inventory, self.specs)
 
     async def _look_at_inventory(self) -> None:

@@ -250,5 +250,7 @@ class Reconciler:
             last=self._detector.last,
             failures=self._detector.failures,
             running=self._detector.running,
+            fingerprint=self._node.fingerprint,
+            tried=self._node.tried,
         )
         return detection.due(machine, scene, self._now())

@@ -50,6 +50,11 @@ class Scene:
     failures: int = 0
     """Since the last success."""
     running: bool = False
+    fingerprint: str = ""
+    """Of the hardware now, as the gate reports it; empty: it does not."""
+    tried: str = ""
+    """The fingerprint that the last detection was started for: if the inventory still has another one afterwards, the
+    two readers differ, and nothing is gained by trying again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +127,22 @@ def _too_old(machine: GpuMachine, scene: Scene, now: datetime) -> bool:
     return following is not None and now >= following
 
 
+HARDWARE = "the hardware or its driver changed"
+
+
+def _hardware_changed(machine: GpuMachine, scene: Scene, now: datetime) -> bool:
+    """A card, a driver, MIG or a partition is other than when the inventory was made (reference cdi-gpu 7.4)."""
+    del machine, now
+    if scene.inventory is None or not scene.inventory.fingerprint or not scene.fingerprint:
+        return False
+    return scene.fingerprint not in (scene.inventory.fingerprint, scene.tried)
+
+
 CAUSES: tuple[tuple[str, Callable[[GpuMachine, Scene, datetime], bool]], ...] = (
     ("never detected", _never_detected),
     ("another boot", _other_boot),
     ("the CDI specs changed", _specs_changed),
+    (HARDWARE, _hardware_changed),
     ("the interval is over", _too_old),
 )
 

@@ -40,6 +40,7 @@ class Case:
 
 
 HOUR = timedelta(hours=1)
+OF_A = world.inventory(cdi=SPECS, boot_id="boot-1").model_copy(update={"fingerprint": "a"})
 CASES = {
     "nothing is due on a fresh machine": Case(None, machine(), at=NOW + HOUR),
     "a machine without an inventory": Case("never detected", machine(), Scene()),
@@ -53,6 +54,20 @@ CASES = {
     "a difference that the last detection left is no reason": Case(
         None, machine(), replace(FRESH, specs={"x.yaml": "1"}, settled={"x.yaml": "1"}), NOW + HOUR
     ),
+    "a machine whose hardware changed": Case(
+        "the hardware or its driver changed", machine(), replace(FRESH, inventory=OF_A, fingerprint="b")
+    ),
+    "a machine whose hardware is the same": Case(
+        None, machine(), replace(FRESH, inventory=OF_A, fingerprint="a"), NOW + HOUR
+    ),
+    "a change that a detection was started for and did not show": Case(
+        None, machine(), replace(FRESH, inventory=OF_A, fingerprint="b", tried="b"), NOW + HOUR
+    ),
+    "a change after one that did not show": Case(
+        "the hardware or its driver changed", machine(), replace(FRESH, inventory=OF_A, fingerprint="c", tried="b")
+    ),
+    "a gate that reports no fingerprint": Case(None, machine(), replace(FRESH, inventory=OF_A), NOW + HOUR),
+    "an inventory of before fingerprints": Case(None, machine(), replace(FRESH, fingerprint="b"), NOW + HOUR),
     "an inventory over an hour old": Case(
         "the interval is over",
         machine(),
