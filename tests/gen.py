@@ -21,12 +21,18 @@ def machine(
     name: str = MACHINE,
     uid: str = "machine-1",
     devices: Iterable[str] | None = DEVICES,
+    hardware: Mapping[str, tuple[str, ...]] | None = None,
     annotations: Mapping[str, str] | None = None,
     deleted: datetime | None = None,
     **status: Any,
 ) -> GpuMachine:
-    """A detected machine; `devices=None`: never detected."""
-    shown = None if devices is None else tuple({"name": device} for device in devices)
+    """A detected machine; `devices=None`: never detected. `hardware`: what devices stand for, where it is known."""
+    stands_for = hardware or {}
+    shown = None
+    if devices is not None:
+        shown = tuple(
+            {"name": device, "hardware": stands_for.get(device)} for device in {**stands_for, **dict.fromkeys(devices)}
+        )
     return GpuMachine.model_validate(
         {
             "metadata": {
@@ -54,6 +60,7 @@ def grant(
     expires: datetime | None = None,
     created: datetime = NOW - timedelta(hours=1),
     deleted: datetime | None = None,
+    annotations: Mapping[str, str] | None = None,
     status_repo_id: str | None = None,
     not_ready_since: datetime | None = None,
 ) -> RepoGpuGrant:
@@ -68,6 +75,7 @@ def grant(
                 "uid": uid or f"{namespace}-{name}",
                 "creationTimestamp": timestamps.write(created),
                 "deletionTimestamp": None if deleted is None else timestamps.write(deleted),
+                "annotations": dict(annotations or {}),
             },
             "spec": {
                 "machine": machine,

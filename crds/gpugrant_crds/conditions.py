@@ -19,6 +19,8 @@ READY = "Ready"
 ACCEPTED = "Accepted"
 PROGRAMMED = "Programmed"
 CONFLICTED = "Conflicted"
+MOVED = "Moved"
+"""Only while it is true: other hardware stands behind a grant's name than when it was accepted (R47)."""
 RECONCILING = "Reconciling"
 STALLED = "Stalled"
 DETECTED = "Detected"
@@ -78,6 +80,7 @@ __all__ = [
     "CONFLICTED",
     "DETECTED",
     "GATE_SYNCED",
+    "MOVED",
     "PROGRAMMED",
     "READY",
     "RECONCILING",

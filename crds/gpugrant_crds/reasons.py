@@ -35,6 +35,8 @@ class Reason(StrEnum):
     """Exclusive was asked for and another repo holds the name (R26)."""
     DEVICE_GONE = "DeviceGone"
     """An accepted grant's device is no longer there; the name stays held."""
+    DEVICE_MOVED = "DeviceMoved"
+    """Other hardware stands behind the name than when it was granted; the grant stays in force (R47)."""
     EXPIRED = "Expired"
     """The grant's time is over."""
     REPO_NOT_FOUND = "RepoNotFound"

@@ -25,6 +25,9 @@ DETECT_ANNOTATION = f"{GROUP}/detect"
 FORCE_RELEASE_ANNOTATION = f"{GROUP}/force-release"
 """On a GpuMachine: its own uid drops it without the gate's answer (design 2.5)."""
 
+REBIND_ANNOTATION = f"{GROUP}/rebind"
+"""On a RepoGpuGrant: a new value binds it to the hardware that its name stands for now (R47)."""
+
 Text = Annotated[str, StringConstraints(max_length=4096)]
 
 
@@ -122,6 +125,9 @@ class DeviceStatus(Model):
 
     name: Text
     """The qualified CDI name."""
+    hardware: tuple[Text, ...] | None = None
+    """The hardware that it stands for, for example gpu/nvidia:GPU-...; names that share some share a card. Absent:
+    unknown."""
 
 
 class SpecStatus(Model):
@@ -157,6 +163,11 @@ class HeldGrant(Model):
     """It reserves the device for its repo."""
     expires_at: Time | None = None
     """It ends then."""
+    hardware: Text | None = None
+    """The hardware that the name stood for when it was accepted, or bound again; absent: unknown, or a name for a
+    set such as all, which never counts as moved."""
+    rebound: Text | None = None
+    """The value of the annotation gpu.rediacc.io/rebind that was answered last."""
 
 
 class Holder(Model):
@@ -306,8 +317,11 @@ class RepoGpuGrantStatus(Model):
     """When the ledger took it in."""
     repo_id: Text | None = None
     """The id of the repo that it was accepted for; a repo of the same name with another id gets nothing."""
+    hardware: tuple[Text, ...] | None = None
+    """The hardware that the name stood for when it was accepted, or bound again; absent: unknown."""
     conditions: tuple[Condition, ...] = ()
-    """Accepted, Programmed, Conflicted, Ready, Reconciling, Stalled."""
+    """Accepted, Programmed, Conflicted, Moved, Ready, Reconciling, Stalled. Moved is there while other hardware stands
+    behind the name than when it was accepted."""
 
 
 class Metadata(Model):
@@ -341,6 +355,11 @@ class GpuMachine(Model):
         """Every name that can be granted; None: never detected."""
         devices = self.status.devices
         return None if devices is None else tuple(device.name for device in devices)
+
+    @property
+    def hardware(self) -> dict[str, tuple[str, ...]]:
+        """Every name that can be granted and whose hardware is known → the atoms that it stands for now."""
+        return {device.name: device.hardware for device in self.status.devices or () if device.hardware is not None}
 
 
 class RepoGpuGrant(Model):

@@ -40,6 +40,8 @@ class Candidate:
     unserved: Refused | None
     repos: Mapping[str, RepoStatus]
     """`known_repos` of the gate."""
+    hardware: tuple[str, ...] = ()
+    """The atoms that the device stands for now; empty: unknown."""
 
     @property
     def repo(self) -> RepoStatus | None:

@@ -65,7 +65,8 @@ def decide(
     ended = [uid for uid, entry in ledger_now.entries.items() if not _continues(machine, stored.get(uid), entry, now)]
     ledger_now = ledger_now.without(ended, epoch=machine.status.ledger_epoch + 1)
     repos = conflicts.known_repos(gate)
-    ledger_now, refused = _admit_all(machine, stored.values(), ledger_now, gate, now, unserved, repos)
+    hardware = machine.hardware
+    ledger_now, refused = _admit_all(machine, stored.values(), ledger_now, gate, now, unserved, repos, hardware)
     enforced = ledger_now.snapshot_grants()
     epoch = machine.status.ledger_epoch + (1 if enforced != before.snapshot_grants() else 0)
     standing = Standing(
@@ -79,6 +80,7 @@ def decide(
         unserved=unserved,
         repos=repos,
         devices=frozenset(machine.device_names or ()),
+        hardware=hardware,
         owed=ledger_now.owed_uids(),
     )
     return Decision(
@@ -118,6 +120,7 @@ def _admit_all(
     now: datetime,
     unserved: Refused | None,
     repos: Mapping[str, RepoStatus],
+    hardware: Mapping[str, tuple[str, ...]],
 ) -> tuple[Ledger, dict[str, Refused]]:
     """The ledger with all that may enter, and why the others may not.
 
@@ -128,7 +131,8 @@ def _admit_all(
     for grant in sorted(grants, key=lambda grant: (grant.metadata.uid not in held, *_seniority(grant))):
         if machine.metadata.deletion_timestamp is not None or grant.metadata.deletion_timestamp is not None:
             continue
-        candidate = Candidate(grant, machine, ledger_now, gate, now, unserved, repos)
+        stands_for = hardware.get(grant.spec.device, ())
+        candidate = Candidate(grant, machine, ledger_now, gate, now, unserved, repos, stands_for)
         entry, why = _admit(candidate)
         if why is not None:
             refused[grant.metadata.uid] = why
@@ -150,7 +154,7 @@ def _admit(candidate: Candidate) -> tuple[Entry | None, Refused | None]:
     why = conflicts.first_refusal(candidate)
     if why is not None or candidate.repo is None:
         return None, why
-    held = ledger.held(grant, exclusive=bool(grant.spec.exclusive))
+    held = ledger.held(grant, exclusive=bool(grant.spec.exclusive), hardware=candidate.hardware)
     return Entry(grant.spec.device, grant.spec.repo, candidate.repo.id, held), None
 
 
@@ -160,7 +164,9 @@ def _renewed(candidate: Candidate, present: Entry) -> tuple[Entry, Refused | Non
     why = None
     if exclusive and not present.grant.exclusive:
         why = conflicts.first_refusal(candidate, conflicts.EXCLUSION)
-    held = ledger.held(candidate.grant, exclusive=exclusive and why is None)
+    held = ledger.held(
+        candidate.grant, exclusive=exclusive and why is None, hardware=candidate.hardware, before=present.grant
+    )
     return present if held == present.grant else replace(present, grant=held), why
 
 

@@ -9,9 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from gpugrant_crds import snapshot, timestamps
+from gpugrant_crds import atoms, snapshot, timestamps
 from gpugrant_crds.snapshot import GateStatus, GrantRef, SnapshotGrant
-from gpugrant_crds.v1alpha1 import Allocation, Debt, GpuMachineStatus, HeldGrant, Holder, RepoGpuGrant
+from gpugrant_crds.v1alpha1 import (
+    REBIND_ANNOTATION,
+    Allocation,
+    Debt,
+    GpuMachineStatus,
+    HeldGrant,
+    Holder,
+    RepoGpuGrant,
+)
+
+_REBIND_MAX = 256
+"""Characters of the annotation that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +133,30 @@ def read(status: GpuMachineStatus) -> Ledger:
     return Ledger(entries, debts)
 
 
-def held(grant: RepoGpuGrant, *, exclusive: bool) -> HeldGrant:
-    """The grant as the ledger remembers it."""
+def held(
+    grant: RepoGpuGrant, *, exclusive: bool, hardware: Iterable[str] = (), before: HeldGrant | None = None
+) -> HeldGrant:
+    """The grant as the ledger remembers it. `hardware` are the atoms that its name stands for now; what is remembered
+    of `before` counts, until the grant asks to be bound again (R47)."""
     expiry = grant.spec.expiry()
+    wish = grant.metadata.annotations.get(REBIND_ANNOTATION, "")[:_REBIND_MAX] or None
+    # a wish that can't be met now, since the device is gone, is met when it is back
+    anew = before is None or (wish is not None and wish != before.rebound and bool(tuple(hardware)))
     return HeldGrant(
         namespace=grant.metadata.namespace,
         name=grant.metadata.name,
         uid=grant.metadata.uid,
         exclusive=exclusive,
         expires_at=None if expiry is None else timestamps.write(expiry),
+        hardware=(None if anew or before is None else before.hardware) or _single(grant.spec.device, hardware),
+        rebound=wish if anew else before.rebound if before is not None else None,
     )
+
+
+def _single(device: str, hardware: Iterable[str]) -> str | None:
+    """The atom of a name that can move; None for one of a set, and where nothing is known."""
+    found = tuple(hardware)
+    return found[0] if len(found) == 1 and not atoms.names_a_set(device, found) else None
 
 
 def _allocation(device: str, entries: list[Entry], debts: list[Debt]) -> Allocation:

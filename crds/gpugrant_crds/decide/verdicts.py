@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gpugrant_crds import conditions, snapshot, timestamps
+from gpugrant_crds import atoms, conditions, snapshot, timestamps
 from gpugrant_crds.conditions import Claim, Status
 from gpugrant_crds.decide import conflicts, ledger
 from gpugrant_crds.decide.conflicts import Refused
 from gpugrant_crds.decide.ledger import Entry, Ledger
 from gpugrant_crds.reasons import Reason
 from gpugrant_crds.snapshot import GateStatus, RepoStatus
-from gpugrant_crds.v1alpha1 import GpuMachine, RepoGpuGrant
+from gpugrant_crds.v1alpha1 import REBIND_ANNOTATION, GpuMachine, RepoGpuGrant
 
 GRACE = timedelta(minutes=10)
 """How long something that isn't there may still be on its way before the grant counts as stalled."""
@@ -43,6 +43,8 @@ class Verdict:
     claims: tuple[Claim, ...]
     release: bool = False
     """The grant is being deleted and nothing waits for it: its finalizer may go."""
+    hardware: tuple[str, ...] | None = None
+    """What its name stood for when it was accepted, or bound again."""
 
     @property
     def ready(self) -> Claim:
@@ -67,6 +69,8 @@ class Standing:
     """`conflicts.known_repos` of the gate."""
     devices: frozenset[str]
     """The names that can be granted now."""
+    hardware: Mapping[str, tuple[str, ...]]
+    """What each of them stands for now, where it is known."""
     owed: frozenset[str]
     """Grants from which something was taken that the gate has not answered for yet."""
 
@@ -140,24 +144,51 @@ def _leaving(standing: Standing, grant: RepoGpuGrant) -> Verdict:
         Claim(conditions.READY, "False", Reason.RELEASING, message),
         Claim(conditions.RECONCILING, "True", Reason.RELEASING, message),
     )
-    return Verdict(accepted=False, repo_id=grant.status.repo_id, claims=claims, release=gone)
+    return Verdict(False, grant.status.repo_id, claims, release=gone, hardware=grant.status.hardware)
 
 
 def _held(standing: Standing, grant: RepoGpuGrant, entry: Entry, refused: Refused | None) -> Verdict:
     programmed, problem = _enforcement(standing, grant, entry)
     problem = refused or problem
+    moved = _moved(standing, grant, entry)
+    bound = _bound_to(standing, grant, entry)
     if problem is None:
         enforced = (
             *_claims(accepted="True", programmed="True", reason=Reason.ENFORCED, message=""),
             Claim(conditions.READY, "True", Reason.ENFORCED, _enforced_message(standing, grant)),
         )
-        return Verdict(True, entry.repo_id, enforced)
+        return Verdict(True, entry.repo_id, (*enforced, *moved), hardware=bound)
     claims = (
         Claim(conditions.ACCEPTED, "True", Reason.ENFORCED, ""),
         Claim(conditions.PROGRAMMED, programmed, problem.reason, problem.message),
         *_troubled(grant, problem, standing.now),
     )
-    return Verdict(True, entry.repo_id, claims)
+    return Verdict(True, entry.repo_id, (*claims, *moved), hardware=bound)
+
+
+def _bound_to(standing: Standing, grant: RepoGpuGrant, entry: Entry) -> tuple[str, ...] | None:
+    """As the ledger has it; of a name for a set, which the ledger does not follow, as it was at acceptance."""
+    if entry.grant.hardware is not None:
+        return (entry.grant.hardware,)
+    return grant.status.hardware or standing.hardware.get(entry.device)
+
+
+def _moved(standing: Standing, grant: RepoGpuGrant, entry: Entry) -> tuple[Claim, ...]:
+    """R47: the grant is of the name and stays in force, whatever stands behind it; other hardware is said."""
+    before, now = entry.grant.hardware, standing.hardware.get(entry.device, ())
+    if before is None or not atoms.moved((before,), now):
+        return ()
+    meta = grant.metadata
+    message = (
+        f"{entry.device} on {standing.machine.metadata.name} stands for {_shown(now)} now and stood for "
+        f"{_shown((before,))} when it was granted; the grant stays in force: revoke it if that is not meant, else "
+        f"say so: kubectl annotate -n {meta.namespace} repogpugrant {meta.name} {REBIND_ANNOTATION}=WHEN --overwrite"
+    )
+    return (Claim(conditions.MOVED, "True", Reason.DEVICE_MOVED, message),)
+
+
+def _shown(hardware: tuple[str, ...]) -> str:
+    return " and ".join(atom.removeprefix("gpu/") for atom in hardware)
 
 
 def _enforcement(standing: Standing, grant: RepoGpuGrant, entry: Entry) -> tuple[Status, Refused | None]:

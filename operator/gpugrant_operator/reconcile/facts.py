@@ -73,7 +73,7 @@ def driver_version(gpus: tuple[Gpu, ...]) -> str | None:
 
 
 def _inventory(inventory: Inventory) -> dict[str, Any]:
-    devices = tuple(DeviceStatus(name=name) for name in dict.fromkeys(inventory.device_names))
+    devices = tuple(DeviceStatus(name=name, hardware=found) for name, found in inventory.hardware.items())
     return {
         "platform": inventory.platform,
         "model": model(inventory.gpus),

@@ -177,6 +177,7 @@ def _grant_status(grant: RepoGpuGrant, verdict: Verdict, now: datetime) -> RepoG
         observed_generation=generation,
         accepted_at=_accepted_at(grant, verdict, moment),
         repo_id=verdict.repo_id,
+        hardware=verdict.hardware,
         conditions=conditions.merge(grant.status.conditions, verdict.claims, generation=generation, now=moment),
     )
 

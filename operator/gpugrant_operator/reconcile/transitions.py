@@ -39,12 +39,23 @@ class Occurrence:
 
 
 def of_grant(grant: RepoGpuGrant, after: RepoGpuGrantStatus) -> tuple[Occurrence, ...]:
-    """The Event of a grant whose Ready changed its status or reason."""
-    ready = _changed(grant.status.conditions, after.conditions, conditions.READY)
-    if ready is None:
-        return ()
+    """The Events of a grant: its Ready changed its status or reason; other hardware stands behind its name (R47)."""
+    changes = (
+        _changed(grant.status.conditions, after.conditions, conditions.READY),
+        _moved(grant.status.conditions, after.conditions),
+    )
     meta = grant.metadata
-    return (_occurrence("RepoGpuGrant", meta.namespace, meta.name, meta.uid, ready),)
+    return tuple(
+        _occurrence("RepoGpuGrant", meta.namespace, meta.name, meta.uid, change)
+        for change in changes
+        if change is not None
+    )
+
+
+def _moved(before: Iterable[Condition], after: Iterable[Condition]) -> Condition | None:
+    """Each place that the name moves to is said once."""
+    old, new = conditions.find(before, conditions.MOVED), conditions.find(after, conditions.MOVED)
+    return None if new is None or (old is not None and old.message == new.message) else new
 
 
 def of_machine(machine: GpuMachine, after: GpuMachineStatus) -> tuple[Occurrence, ...]:
@@ -72,7 +83,8 @@ def _changed(before: Iterable[Condition], after: Iterable[Condition], kind: str)
 
 
 def _occurrence(kind: str, namespace: str, name: str, uid: str, condition: Condition) -> Occurrence:
-    normal = condition.status == "True" or condition.reason in _NORMAL
+    good = condition.status == "True" and condition.type != conditions.MOVED
+    normal = good or condition.reason in _NORMAL
     return Occurrence(
         kind=kind,
         namespace=namespace,

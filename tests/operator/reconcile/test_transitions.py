@@ -40,6 +40,31 @@ def test_of_grant(before: tuple[str, str] | None, after: tuple[str, str], event:
     assert all((it.kind, it.namespace, it.uid) == ("RepoGpuGrant", "default", grant.metadata.uid) for it in found)
 
 
+@pytest.mark.req("R47")
+@pytest.mark.parametrize(
+    ("before", "after", "events"),
+    [
+        pytest.param(None, "is b", ["Warning DeviceMoved"], id="it moved"),
+        pytest.param("is b", "is b", [], id="it is still elsewhere"),
+        pytest.param("is b", "is c", ["Warning DeviceMoved"], id="it moved again"),
+        pytest.param("is b", None, [], id="it is back"),
+    ],
+)
+def test_other_hardware_behind_a_name_is_a_warning(before: str | None, after: str | None, events: list[str]) -> None:
+    """Once for each place that the name moves to, while Ready stays as it is."""
+    ready = condition("Ready", "True", "Enforced")
+    old, new = (
+        (ready, *([] if text is None else [condition("Moved", "True", "DeviceMoved", text)]))
+        for text in (before, after)
+    )
+    grant = gen.grant()
+    grant = grant.model_copy(update={"status": grant.status.model_copy(update={"conditions": old})})
+
+    found = transitions.of_grant(grant, RepoGpuGrantStatus(conditions=new))
+
+    assert [f"{it.type} {it.reason}" for it in found] == events
+
+
 def test_of_machine_says_a_failure_once() -> None:
     """Ready and Detected fail for the same reason with the same words: one Event."""
     machine = gen.machine()
