@@ -392,6 +392,21 @@ def test_on_wsl_the_old_spec_comes_back_when_the_new_one_does_not_read_back(reco
     assert outcome.inventory.device_names == ("nvidia.com/gpu=all",)
 
 
+@pytest.mark.req("R39")
+def test_on_wsl_what_a_killed_run_left_broken_gives_way_to_the_last_whole_spec(recorded: Recorded) -> None:
+    """Killed between the toolkit's write and the reading back; and the next call fails too."""
+    machine = recorded("no-gpu")
+    wsl(machine)
+    machine.setup()
+    whole = machine.cdi("nvidia.yaml").read_bytes()
+    machine.cdi("nvidia.yaml").write_text("]")
+    machine.script("usr/bin/nvidia-ctk", "exit 1")
+    outcome = machine.setup()
+    assert outcome.exit_code == 1
+    assert machine.cdi("nvidia.yaml").read_bytes() == whole
+    assert outcome.inventory.device_names == ("nvidia.com/gpu=all",)
+
+
 def test_a_second_setup_waits_and_then_says_who_holds_the_lock(recorded: Recorded) -> None:
     machine = recorded("no-gpu")
     impatient = dataclasses.replace(machine.options(), limits=setup.Limits(lock=0.0))
