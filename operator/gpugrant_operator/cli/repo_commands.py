@@ -107,7 +107,7 @@ def show(root: Path, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    columns = ("name", "id", "upstream", "listen", "sealed", "fit", "message")
+    columns = ("name", "id", "upstream", "listen", "sealed", "open", "fit", "message")
     console.show(
         [column.upper() for column in columns], [[_cell(found[column]) for column in columns] for found in rows]
     )
@@ -122,6 +122,7 @@ def row(repo: RepoFile, layout: Layout, gate: GateStatus | None) -> dict[str, An
         "upstream": str(repo.upstream),
         "listen": str(repo.listens(layout)),
         "sealed": repo.sealed,
+        "open": sorted(repo.opened),
         "fit": None if seen is None else seen.fit,
         "reason": None if seen is None else seen.reason,
         "message": _message(gate, seen),
@@ -140,6 +141,8 @@ def _cell(value: Any) -> str:
             return "-"
         case bool():
             return "yes" if value else "no"
+        case list():
+            return ", ".join(value) or "-"
         case _:
             return str(value)
 

@@ -157,7 +157,10 @@ def test_a_repo_is_served_when_add_returns_and_not_any_more_when_remove_does(ins
     assert (again.exit_code, "is there already" in again.stdout) == (0, True)
     listed = json.loads(instance.gpugrant("repo", "list", "-o", "json").stdout)
     assert {repo["name"]: repo["fit"] for repo in listed} == {"gpu-a": True, "gpu-b": True, "more": False}
-    assert set(listed[0]) == {"name", "id", "upstream", "listen", "sealed", "fit", "reason", "message"}
+    assert set(listed[0]) == {"name", "id", "upstream", "listen", "sealed", "open", "fit", "reason", "message"}
+    file = instance.layout.repos / "more.yaml"
+    file.write_text(f"{file.read_text()}open: [host.ipc]\n")
+    assert "host.ipc" in instance.gpugrant("repo", "list").stdout
     removed = instance.gpugrant("repo", "remove", "more")
     assert removed.exit_code == 0, removed.output
     assert "more" not in {repo["name"] for repo in status(instance)[1]["repos"]}
