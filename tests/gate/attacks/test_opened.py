@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import os
 import signal
 import subprocess
 import sys
@@ -18,7 +20,7 @@ import pytest
 import intruder
 import rig
 import workshop
-from gateprocess import RUN, GateProcess
+from gateprocess import RUN, GateProcess, made
 from gpugrant_crds import openings
 
 from . import opened
@@ -300,4 +302,35 @@ def test_an_exec_is_not_caught_by_who_may_not_trace_whatever_else_is_open(tenant
         assert found == 0, said
     finally:
         tenant.forget("trap")
+        tenant.open(frozenset())
+
+
+GRANTED = "nvidia.com/gpu=7"
+
+
+@pytest.mark.req("R1", "R23")
+def test_beside_a_grant_only_that_device_comes(tenant: Tenant) -> None:
+    """A stand-in node: granted it says ENXIO, for nothing is behind it."""
+    node = tenant.gate.root / "nvidia7"
+    if not node.exists():
+        os.mknod(node, 0o20666, os.makedev(195, 7))
+    spec = tenant.gate.layout.cdi / "opened.yaml"
+    spec.write_text(
+        "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n- name: '7'\n  containerEdits:\n"
+        f"    deviceNodes: [{{path: /dev/nvidia7, hostPath: {node}}}]\n"
+    )
+    sent = made(time.time_ns(), GRANTED, repo=tenant.daemon.name, repo_id=tenant.daemon.repo_id)
+    tenant.open(EVERYTHING)
+    try:
+        status, answer = asyncio.run(tenant.gate.put(sent))
+        assert status == 200, answer
+        asked = {"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": [GRANTED]}], "NetworkMode": "host"}
+        nothing_came(*reaches(tenant, {**opened.together(EVERYTHING), **asked}))
+        look = "cat /dev/nvidia7; mknod /tmp/other c 195 0; cat /tmp/other"
+        words = ("run", "--rm", "--network", "host", "--device", GRANTED, "ubuntu:24.04", "sh", "-c", look)
+        said = tenant.daemon.docker(*words, socket=tenant.socket).stderr
+        assert "nvidia7': No such device or address" in said
+        assert "other': Operation not permitted" in said
+    finally:
+        spec.unlink()
         tenant.open(frozenset())
