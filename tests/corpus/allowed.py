@@ -68,6 +68,25 @@ EMPTIES = [
         ("zero", b"", b"Content-Length: 0\r\n"),
     )
 ]
+VOLUME = {"Type": "volume", "Source": "v", "Target": "/y", "VolumeOptions": {"NoCopy": True, "Labels": {"a": "b"}}}
+TOGETHER = [
+    Attack(
+        "allowed.volumes-together",
+        (
+            create(host(Mounts=[VOLUME]) | {"Volumes": {"/a": {}}}, "lender"),
+            create(host(VolumesFrom=["lender:ro"], Mounts=[VOLUME], Binds=["w:/z:ro"]) | {"Volumes": {"/b": {}}}),
+        ),
+        answers=(201,),
+    ),
+    Attack(
+        "allowed.header-range",
+        (
+            create(host(), "cc"),
+            raw("GET", "/containers/cc/archive?path=/etc/passwd", None, "Range: bytes=0-1", "If-Range: x"),
+        ),
+        answers=(200,),
+    ),
+]  # fmt: skip
 READS = [
     one(f"allowed.read-{target.split('?')[0].strip('/').replace('/', '-')}", raw("GET", target), answers=(200,))
     for target in (
@@ -87,4 +106,4 @@ READS = [
     one("allowed.read-head", raw("HEAD", "/_ping"), answers=(200,)),
 ]  # fmt: skip
 
-TABLE = [*CREATES, *EMPTIES, *READS]
+TABLE = [*CREATES, *EMPTIES, *TOGETHER, *READS]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import json
 import lzma
+import struct
 import tarfile
 from typing import Any
 
@@ -161,6 +163,28 @@ def build(query: str, rule: str, *lines: str) -> Attack:
     return one(f"build.{query[:40]}", raw("POST", f"/v1.45/build?{query}", CONTEXT, *(lines or (TAR,))), rule)
 
 
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """One HTTP/2 frame (RFC 9113 4.1)."""
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def over_http2(path: str, media: str, body: bytes) -> bytes:
+    """A request as HTTP/2 from its preface on, its headers as plain literals (RFC 7541 6.2.2)."""
+    headers = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "docker", "content-type": media}
+    fields = b"".join(
+        b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+        for name, value in headers.items()
+    )
+    request = frame(4, 0, 0) + frame(1, 4, 1, fields) + frame(0, 1, 1, body)
+    return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + request
+
+
+def tunnel(path: str, inside: bytes) -> bytes:
+    """A tunnel of BuildKit's and what is sent into it."""
+    head = f"POST {path} HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    return head.encode() + inside
+
+
 BUILDS = [
     build("networkmode=host", "host.network"),
     build("networkmode=HOST", "host.network"),
@@ -208,6 +232,15 @@ BUILDS = [
     one("buildkit.grpc", post("/grpc"), "http.upgrade"),
     one("buildkit.session", post("/session"), "http.upgrade"),
     one("buildkit.session-versioned", post("/v1.45/session"), "http.upgrade"),
+    *(
+        one(
+            f"buildkit.{path[1:]}-{media.rpartition('/')[2]}-in-tunnel",
+            tunnel(path, over_http2("/v1.45/containers/create?name=tunnelled", media, json.dumps(PRIVILEGED).encode())),
+            free=True,
+        )
+        for path in ("/grpc", "/session")
+        for media in ("application/json", "application/grpc")
+    ),
     one("buildkit.control", post("/moby.buildkit.v1.Control/Solve", b"\0\0\0\0\0", "Content-Type: application/grpc")),
     one(
         "buildkit.container",
