@@ -62,9 +62,14 @@ _ACCEPTS = "00010000"
 """__SO_ACCEPTCON in the flags (linux net/unix/af_unix.c unix_seq_show)."""
 
 
-def listeners(table: Path = Path("/proc/net/unix")) -> tuple[str, ...]:
-    """The names of abstract Unix sockets that are listened on; the gate runs in the machine's own network."""
-    lines = (line.split() for line in table.read_text(errors="surrogateescape").splitlines())
+def listeners(table: Path = Path("/proc/net/unix")) -> tuple[str, ...] | None:
+    """The names of abstract Unix sockets that are listened on, None where nobody tells; the gate runs in the machine's
+    own network."""
+    try:
+        text = table.read_text(errors="surrogateescape")
+    except OSError:
+        return None
+    lines = (line.split(None, 7) for line in text.splitlines())
     return tuple(words[7][1:] for words in lines if len(words) > 7 and words[3] == _ACCEPTS and words[7][0] == "@")
 
 

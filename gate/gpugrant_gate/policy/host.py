@@ -249,6 +249,8 @@ def security(container: Container, repo: RepoView) -> Iterator[str]:
     if closed:
         shown = messages.listed(text.partition("{")[0] for text in closed)
         opening = messages.to_open(repo, *(f"host.security={options[text]}" for text in closed))
+        if any(options[text].startswith("seccomp={") for text in closed):
+            opening += "; a seccomp profile of one's own is never taken, for it may name a socket of the machine"
         yield f"the security option {shown} is refused: only no-new-privileges passes{opening}"
 
 

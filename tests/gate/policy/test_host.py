@@ -292,3 +292,9 @@ def test_a_tracer_whose_image_brought_a_healthcheck_past_the_gate_does_not_start
     found["Config"]["Healthcheck"] = {"Test": ["CMD", "true"]}
     find = knows({ContainerFact("web"): found})
     assert rules_of(ask("POST", "/containers/web/start", TRACES, find=find)) == ["hw.tracer"]
+
+
+def test_a_seccomp_profile_of_ones_own_is_told_why() -> None:
+    message = said(create(VIEW, run_body(SecurityOpt=['seccomp={"defaultAction":"SCMP_ACT_ALLOW"}'])))
+    assert "a seccomp profile of one's own is never taken" in message
+    assert "SCMP_ACT_ALLOW" not in message
