@@ -60,6 +60,9 @@ def serving(socket: Path, cdi: Path) -> Iterator[Daemon]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
+            if self.path.endswith("/events"):
+                self.stream()
+                return
             found = daemon.answer(self.path)
             body = json.dumps({"message": "not here"} if found is None else found).encode()
             self.send_response(404 if found is None else 200)
@@ -67,6 +70,15 @@ def serving(socket: Path, cdi: Path) -> Iterator[Daemon]:
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        def stream(self) -> None:
+            """An answer without an end, until the client goes."""
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            with contextlib.suppress(ConnectionError):
+                self.rfile.read(1)
+            self.close_connection = True
 
         def address_string(self) -> str:
             return "unix"

@@ -9,10 +9,6 @@ UNIX_PATH_MAX = 107
 """The longest path that fits into sockaddr_un.sun_path with its final NUL (unix(7))."""
 
 
-GATE_LEAVES = "gpugrant-leaves"
-"""The name (/proc/<pid>/comm) of a gate that has a successor and finishes what is open: it is not the one to ask."""
-
-
 class SocketPathTooLong(ValueError):
     """A Unix socket can't be made at this path."""
 
@@ -118,6 +114,10 @@ class Layout:
     def lock(self, part: str) -> Path:
         """The file that a running part holds an exclusive flock on; it holds `{"pid", "since"}`."""
         return self.run / f"{part}.lock"
+
+    def leaving(self, part: str) -> Path:
+        """Every process of a part that has a successor and finishes what is open has a shared flock on this file."""
+        return self.run / f"{part}-leaves.lock"
 
     def repo_socket(self, repo: str) -> Path:
         """Where the gate listens for a repo whose file names no `listen`."""

@@ -107,7 +107,7 @@ async def _serve(configured: Settings, layout: Layout, kept: Sequence[Found], no
     try:
         successor = await reign.begin(configured, layout, pool, feed, _clock(), reign.Means(kept, notify), stop)
         if successor is not None:
-            await leaving.finish(pool, successor, configured, stop)
+            await leaving.finish(pool, successor, configured, layout, stop)
     finally:
         stop.set()
         await pool.stop(configured.limits.stop_timeout + 0.3)

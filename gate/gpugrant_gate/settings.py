@@ -65,7 +65,7 @@ class Limits:
     """An unfit or silent one after this long: a mended daemon is noticed soon."""
     pending_timeout: float = 5.0
     """For hardware requests of an older snapshot to end before they are listed as pending (design 5)."""
-    stop_timeout: float = 1.5
+    stop_timeout: float = 1.0
     """For open requests at the end of the process; the whole stop takes at most 2 s."""
     drain: float = DAY
     """For what is open when another gate has taken over: logs, builds and shells go on for hours."""

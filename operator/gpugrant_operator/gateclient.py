@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -81,6 +81,27 @@ class GateClient:
     async def inventory(self) -> bytes:
         """The bytes of inventory.json as they are recorded (R20)."""
         return await self._request("GET", "/v1/inventory")
+
+    async def decisions(self, *, repo: str = "", refused: bool = False) -> AsyncIterator[bytes]:
+        """A JSON line a decision, from now on until the gate ends, of one repo, or of all, or only what was not
+        admitted; first an empty line, once it is followed. Raises GateError when it can't be."""
+        if self._session is None:
+            raise RuntimeError("the client is used outside of its context")
+        params = {**({"repo": repo} if repo else {}), **({"refused": "1"} if refused else {})}
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=GET_TIMEOUT)
+        followed = False
+        try:
+            async with self._session.get("/v1/decisions", params=params, timeout=limit) as response:
+                if response.status >= 300:
+                    raise _refusal(response.status, await _bounded(response.content))
+                followed = True
+                yield b""
+                async for line in response.content:
+                    yield line.rstrip(b"\n")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if followed:
+                return  # it was killed
+            raise GateError(Reason.GATE_UNREACHABLE, f"the gate does not answer: {_why(error, GET_TIMEOUT)}") from error
 
     async def _request(
         self,

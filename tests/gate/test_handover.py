@@ -18,8 +18,7 @@ import pytest
 import rig
 from gatebench import reply
 from gateprocess import DEVICE, PATIENCE, RUN, GateProcess, alive, made
-from gpugrant_crds.layout import GATE_LEAVES
-from gpugrant_gate.net import handover
+from gpugrant_gate.net import handover, leaving
 from knocking import Knocking
 
 pytestmark = pytest.mark.timeout(180)
@@ -118,7 +117,7 @@ async def test_a_second_gate_takes_over_and_nobody_notices(gate: GateProcess) ->
         await stream.passes(b"after the second")
     assert (one.refused, other.refused, one.cut + other.cut) == ([], [], 0)
     assert [gate.layout.repo_socket(name).stat().st_ino for name in ("a", "b")] == inodes
-    assert Path(f"/proc/{gate.pid}/comm").read_text().strip() == GATE_LEAVES
+    assert Path(f"/proc/{gate.pid}/comm").read_text().strip() == leaving.TITLE
     _, status = await third.control("GET", "/v1/status")
     assert (status["epoch"], [worker["died"] for worker in status["workers"]]) == (3, [0, 0])
     _, health = await third.control("GET", "/healthz")

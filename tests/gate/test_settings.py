@@ -26,8 +26,43 @@ def test_reads_both_settings(tmp_path: Path) -> None:
     assert load(tmp_path, "nodeName: node-7\nworkers: 2\n") == settings.Settings("node-7", 2)
 
 
+def test_reads_what_an_operator_has_a_reason_to_change(tmp_path: Path) -> None:
+    text = """\
+connections: 100
+headTimeout: 5s
+idleTimeout: 1h30m
+bodyTimeout: 2m
+bodyMax: 512KiB
+drain: 0s
+audit: /var/log/audit.log
+metrics: "[::1]:9469"
+"""
+    loaded = load(tmp_path, text)
+    assert (loaded.audit, loaded.metrics) == (Path("/var/log/audit.log"), ("::1", 9469))
+    assert loaded.limits == settings.Limits(
+        connections=100, head_timeout=5, idle_timeout=5400, body_timeout=120, body_max=512 * 1024, drain=0
+    )
+
+
+def test_every_key_is_in_the_readme_with_its_default() -> None:
+    text = (Path(__file__).parents[2] / "gate/README.md").read_text(encoding="utf-8")
+    assert [key for key in settings.KEYS if f"| `{key}` |" not in text] == []
+
+
 BROKEN = {
     "an unknown key": ("workers: 2\nworker: 3\n", 'gate.yaml:2: the key "worker" is not known'),
+    "a key that is nearly one": ("conections: 3\n", 'the key "conections" is not known; did you mean connections?'),
+    "a time without a unit": ("drain: 30\n", '"drain" must be a time from 0s to 30d, in d, h, m and s, such as 90s'),
+    "a time that is too long": ("headTimeout: 2h\n", '"headTimeout" must be a time from 1s to 1h'),
+    "a size without a unit": (
+        "bodyMax: 1000000\n",
+        '"bodyMax" must be a size from 64KiB to 16MiB, in B, KiB, MiB or GiB',
+    ),
+    "a size that is too large": ("bodyMax: 1GiB\n", '"bodyMax" must be a size from 64KiB to 16MiB'),
+    "a relative file": ("audit: audit.log\n", '"audit" must be an absolute path'),
+    "a host name": ("metrics: localhost:9469\n", '"metrics" must be an IP address and a port, such as 127.0.0.1:9469'),
+    "no port": ("metrics: 127.0.0.1\n", '"metrics" must be an IP address and a port'),
+    "port 0": ("metrics: 127.0.0.1:0\n", '"metrics" must be an IP address and a port'),
     "a key twice": ("workers: 2\nworkers: 3\n", 'gate.yaml:2: the key "workers" is there twice'),
     "no number": ("workers: many\n", 'gate.yaml:1: "workers" must be a number from 1 to 64'),
     "no workers": ("workers: 0\n", 'gate.yaml:1: "workers" must be a number from 1 to 64'),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -33,6 +35,17 @@ def sign(descriptor: int, since: datetime) -> None:
     said = json.dumps({"pid": os.getpid(), "since": timestamps.write(since)}).encode() + b"\n"
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, said, 0)
+
+
+@contextmanager
+def shared(path: Path) -> Iterator[None]:
+    """One of several processes that have the lock; it says nothing but that it is one. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def is_held(path: Path) -> bool:

@@ -45,7 +45,8 @@ class Reader:
                 await self._news.wait()
         except TimeoutError:
             return b""
-        self._news.clear()
+        if not self._over:
+            self._news.clear()
         taken, self._waiting = bytes(self._waiting), bytearray()
         if self._dropped:
             taken += json.dumps({"event": "lines dropped", "lines": self._dropped}).encode() + b"\n"

@@ -6,17 +6,26 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from gpugrant_crds.layout import GATE_LEAVES
+from gpugrant_crds.layout import Layout
+from gpugrant_gate.life import lock
 from gpugrant_gate.net import messages, process
 from gpugrant_gate.net.audit import log
 from gpugrant_gate.net.channel import Channel, ChannelClosed
 from gpugrant_gate.net.pool import Pool
 from gpugrant_gate.settings import Settings
 
+TITLE = "gpugrant-leaves"
+"""What the process calls itself from now on, for whoever looks at the machine's processes."""
 
-async def finish(pool: Pool, successor: Channel, settings: Settings, stop: asyncio.Event) -> None:
+
+async def finish(pool: Pool, successor: Channel, settings: Settings, layout: Layout, stop: asyncio.Event) -> None:
     """Returns when what was open has ended, after `drain`, or at `stop`; the caller ends the workers."""
-    process.rename(GATE_LEAVES)
+    process.rename(TITLE)
+    with lock.shared(layout.leaving("gate")):
+        await _finish(pool, successor, settings, stop)
+
+
+async def _finish(pool: Pool, successor: Channel, settings: Settings, stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     pool.leave()
     tasks = {

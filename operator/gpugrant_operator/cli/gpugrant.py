@@ -144,6 +144,19 @@ def gate_rules(output: str) -> None:
     rules_command.show(output)
 
 
+@gate.command()
+@options.root
+@click.option("--repo", metavar="NAME", help="Only this repo's. Default: all repos'.")
+@click.option("--refused", is_flag=True, help="Only what was not admitted.")
+@options.output("text", "json")
+def tail(root: Path, repo: str | None, refused: bool, output: str) -> None:
+    """Show the gate's decisions as it makes them, until ^C; -o json: as they stand in the audit."""
+    from gpugrant_operator.cli import gate_commands, gate_tail
+
+    name = None if repo is None else gate_commands.checked_repo(repo)
+    gate_tail.tail(root, repo=name, refused=refused, as_json=output == "json")
+
+
 @cli.group()
 def repo() -> None:
     """Put repos' daemons behind the gate."""

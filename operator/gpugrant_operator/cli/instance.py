@@ -21,7 +21,7 @@ import structlog
 
 from gpugrant_crds import conditions
 from gpugrant_crds.layout import Layout, SocketPathTooLong
-from gpugrant_crds.snapshot import GateStatus
+from gpugrant_crds.snapshot import GateStatus, WorkerStatus
 from gpugrant_crds.v1alpha1 import API_VERSION, GpuMachine
 from gpugrant_gate import settings as gate_settings
 from gpugrant_gate.life.documents import Broken
@@ -173,7 +173,9 @@ def document(rows: tuple[PartRow, ...], machine: GpuMachine | None, gate: GateSt
         "gate": None
         if gate is None
         else gate.model_dump(
-            mode="json", by_alias=True, include={"machine", "machine_uid", "epoch", "digest", "applied_at", "problems"}
+            mode="json",
+            by_alias=True,
+            include={"machine", "machine_uid", "epoch", "digest", "applied_at", "problems", "workers"},
         ),
     }
 
@@ -191,6 +193,17 @@ def _print(rows: tuple[PartRow, ...], machine: GpuMachine | None, gate: GateStat
         click.echo(f"gate: epoch {gate.epoch}, {len(gate.grants)} grants in force, {len(gate.repos)} repos")
         for problem in gate.problems:
             click.echo(f"problem: {problem}")
+        for worker in gate.workers:
+            if worker.died or worker.hung:
+                click.echo(replaced(worker))
+
+
+def replaced(worker: WorkerStatus) -> str:
+    """What a worker's replacements were, in a sentence."""
+    counts = (("died", worker.died), ("hung", worker.hung))
+    causes = " and ".join(f"{cause} {count} time{'' if count == 1 else 's'}" for cause, count in counts if count)
+    repos = f" (repos {', '.join(worker.repos)})" if worker.repos else ""
+    return f"worker {worker.number}{repos} {causes} since the gate started and was replaced"
 
 
 def _signatures(root: Path) -> list[tuple[str, tuple[str, ...]]]:

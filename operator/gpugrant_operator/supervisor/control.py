@@ -34,3 +34,4 @@ async def served(socket: Path, healthz: Callable[[], Awaitable[Answer]]) -> Asyn
         yield
     finally:
         await runner.cleanup()
+        socket.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
 
-from gpugrant_crds.layout import GATE_LEAVES, Layout
+from gpugrant_crds.layout import Layout
 from gpugrant_operator.supervisor import health, plan, processes
 from gpugrant_operator.supervisor.kept import Kept
 from gpugrant_operator.supervisor.parts import NOTIFY_VARIABLE, VERSION_VARIABLE, Part
@@ -157,7 +157,7 @@ class Keeper:
             held = await asyncio.to_thread(processes.holder, self._layout.lock(self.part.name))
             if held is not None:
                 return held.pid
-            coming = await asyncio.to_thread(_started_as, self.part)
+            coming = await asyncio.to_thread(_started_as, self.part, self._layout)
             if coming is None or asyncio.get_running_loop().time() > deadline:
                 return coming
             await asyncio.sleep(LOOK_EVERY)
@@ -209,9 +209,10 @@ async def until_well(socket: Path) -> None:
         await asyncio.sleep(LOOK_EVERY)
 
 
-def _started_as(part: Part) -> int | None:
+def _started_as(part: Part, layout: Layout) -> int | None:
     """A process of the part that has no lock yet; one that has given it away and finishes what is open is none."""
-    return next((pid for pid in processes.of(part.signature) if processes.title(pid) != GATE_LEAVES), None)
+    leaving = layout.leaving(part.name)
+    return next((pid for pid in processes.of(part.signature) if not processes.has(pid, leaving)), None)
 
 
 def _without_sockets(environ: Mapping[str, str]) -> dict[str, str]:

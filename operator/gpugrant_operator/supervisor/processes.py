@@ -121,6 +121,23 @@ def holder(lock: Path, proc: Path = PROC) -> Holder | None:
     return None
 
 
+def holders(lock: Path, proc: Path = PROC) -> Iterator[int]:
+    """All processes that have a shared lock on the file."""
+    if lock.exists():
+        for pid in _pids(proc):
+            with contextlib.suppress(PermissionError):
+                if has(pid, lock, proc):
+                    yield pid
+
+
+def has(pid: int, lock: Path, proc: Path = PROC) -> bool:
+    """Whether the process has the lock, be it shared; raises PermissionError."""
+    try:
+        return _holds(pid, lock.stat(), proc)
+    except FileNotFoundError:
+        return False
+
+
 def of(signature: Sequence[str], proc: Path = PROC) -> Iterator[int]:
     """The processes with these arguments in a row."""
     wanted = tuple(signature)
@@ -133,14 +150,6 @@ def of(signature: Sequence[str], proc: Path = PROC) -> Iterator[int]:
 def arguments(pid: int, proc: Path = PROC) -> tuple[str, ...]:
     """The command line; empty when the process has ended or can't be looked at."""
     return tuple(_strings(proc / str(pid) / "cmdline"))
-
-
-def title(pid: int, proc: Path = PROC) -> str:
-    """What the process calls itself; empty when it has ended."""
-    try:
-        return (proc / str(pid) / "comm").read_text().rstrip("\n")
-    except OSError:
-        return ""
 
 
 def variable(pid: int, name: str, proc: Path = PROC) -> str | None:

@@ -72,5 +72,6 @@ def _end(layout: Layout, name: str, signature: tuple[str, ...], patience: float)
 
 def _pids(layout: Layout, name: str, signature: tuple[str, ...]) -> tuple[int, ...]:
     held = processes.holder(layout.lock(name))
-    started = tuple(processes.of(signature)) if signature else ()
-    return started if held is None else (held.pid, *(pid for pid in started if pid != held.pid))
+    first = () if held is None else (held.pid,)
+    started = processes.of(signature) if signature else ()
+    return tuple(dict.fromkeys((*first, *started, *processes.holders(layout.leaving(name)))))
