@@ -59,7 +59,7 @@ def point(run: Run, program: Path, found: Cards) -> None:
         changed = run.put(units.path_of(_EQUAL_UNITS[1]), watch.encode()) or changed
         names = _EQUAL_UNITS
     if changed:
-        _take_up(run, program, names)
+        _take_up(run, program, names, at_once=found.nvidia_present)
         generation.read_back(run, found, refreshed=True)
     _remove_default_output(run)
 
@@ -81,12 +81,13 @@ def toolkit_version(run: Run, program: Path) -> str | None:
     return nvidia.parse_toolkit_version(ended.stdout) if ended.ok else None
 
 
-def _take_up(run: Run, program: Path, names: tuple[str, ...]) -> None:
-    """systemd reads the files anew; the service runs once now, so that a service that can't is noticed now."""
+def _take_up(run: Run, program: Path, names: tuple[str, ...], *, at_once: bool) -> None:
+    """systemd reads the files anew; where there is a card the service runs once, so that one that can't is noticed."""
     service, path = names
     _call(run, program, "daemon-reload")
     _call(run, program, "enable", service, path)
-    _call(run, program, "restart", service)
+    if at_once:
+        _call(run, program, "restart", service)
     _call(run, program, "start", path)
 
 
@@ -121,6 +122,11 @@ def set_up_own(run: Run, program: Path, *, wsl: bool) -> None:
         run.put(units.path_of(_OUR_UNITS[0]), service.encode()),
         run.put(units.path_of(_OUR_UNITS[1]), text.encode()),
     ]
+    for pattern in run.daemon_units:
+        folder_name = units.drop_in_folder(pattern)
+        if folder_name is not None:
+            path = units.path_of(f"{folder_name}/50-gpugrant.conf")
+            changed.append(run.put(path, units.daemon_drop_in().encode()))
     rules = run.put(units.UDEV_RULES, units.udev_rules("/usr/bin/systemctl").encode())
     if any(changed):
         _call(run, program, "daemon-reload")

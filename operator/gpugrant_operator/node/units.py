@@ -93,8 +93,14 @@ def our_service(command: Sequence[str]) -> str:
         # what udev still makes is waited for, so that the last card of a burst is seen
         "[Service]\nType=oneshot\nExecStartPre=-/usr/bin/udevadm settle --timeout=30\n"
         f"ExecStart={' '.join(_word(word) for word in command)} --offline\n"
-        "TimeoutStartSec=300s\n\n[Install]\nWantedBy=multi-user.target\n"
+        # as the toolkit's: daemons wait for it at boot, but not for a card that hangs
+        "TimeoutStartSec=120s\n\n[Install]\nWantedBy=multi-user.target\n"
     )
+
+
+def daemon_drop_in() -> str:
+    """A repo's daemon starts containers by itself at boot: the specs are made before."""
+    return f"{HEAD}[Unit]\nAfter={OURS}.service {REFRESH}.service {EQUAL}.service\n"
 
 
 def udev_rules(systemctl: str) -> str:

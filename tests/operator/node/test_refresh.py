@@ -123,6 +123,29 @@ def test_a_bad_one_gives_way_to_the_last_whole_one_when_none_can_be_made(recorde
     assert "nvidia.com/gpu=all" in outcome.inventory.device_names
 
 
+@pytest.mark.req("R13")
+def test_true_without_a_card_points_the_service_and_does_not_run_it(recorded: Recorded) -> None:
+    """It would fail, and that is no failure of this machine: exit 0 and no spec."""
+    machine = recorded("workstation")
+    systemd(machine)
+    machine.remove_nvidia_card()
+    outcome = machine.setup("true")
+    assert (outcome.exit_code, outcome.inventory.problems) == (0, ())
+    assert not machine.cdi("nvidia.yaml").exists()
+    assert (machine.root / ENV).exists()
+    assert [line for line in of_systemctl(machine) if line.startswith("restart")] == []
+
+
+@pytest.mark.req("R42")
+def test_repo_daemons_start_after_the_specs_are_made(recorded: Recorded) -> None:
+    """A drop-in for each pattern of their units."""
+    machine = recorded("workstation")
+    systemd(machine)
+    machine.setup(daemon_units=("repo@*.service",))
+    text = content(machine.root / units.path_of("repo@.service.d/50-gpugrant.conf"))
+    assert "After=gpugrant-refresh.service nvidia-cdi-refresh.service" in text
+
+
 @pytest.mark.req("R42")
 def test_a_service_that_fails_is_one_sentence(recorded: Recorded) -> None:
     """The spec is made by setup all the same."""

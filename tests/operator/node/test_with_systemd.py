@@ -105,6 +105,7 @@ def test_a_daemon_that_hides_run_sees_the_socket_after_a_restart(box: Box) -> No
 
         up.systemctl("start", "nvidia-persistenced.service")
         rig.wait_for(lambda: up.run("test", "-S", "/run/nvidia-persistenced/socket").returncode == 0)
+        assert "gpugrant-refresh.service" in up.systemctl("show", "--property=After", "docker@gpu-a.service")
         before = up.systemctl("show", "--property=MainPID", "docker@gpu-a.service")
         done = up.setup()
         assert done.returncode == 0, done.stderr
