@@ -94,14 +94,15 @@ NODES = {"all": 0, "0": 0, "1": 1}
 
 
 @contextmanager
-def opened() -> Iterator[dict[str, Stand]]:
-    """One repo a generation of Docker, behind one gate; all is stopped and removed with the block."""
+def opened(generations: Sequence[str] = GENERATIONS, settings: str = "") -> Iterator[dict[str, Stand]]:
+    """One repo a generation of Docker, behind one gate; all is stopped and removed with the block. `settings`: lines
+    of gate.yaml."""
     made, folder = rig.Daemons(), rig.short_folder()
     (folder / "sub").mkdir()
     gate = GateProcess(made.root)
     try:
-        _lay_machine(made.root, gate)
-        daemons = [made.start(f"repo-{engine}", engine=engine) for engine in GENERATIONS]
+        _lay_machine(made.root, gate, settings)
+        daemons = [made.start(f"repo-{engine}", engine=engine) for engine in generations]
         for daemon in daemons:
             upstream = {"id": daemon.repo_id, "upstream": str(daemon.socket)}
             gate.write_repo(daemon.name, **upstream, sealed="true", binds=f"[{folder}]")
@@ -117,10 +118,10 @@ def opened() -> Iterator[dict[str, Stand]]:
         shutil.rmtree(folder)
 
 
-def _lay_machine(root: Path, gate: GateProcess) -> None:
+def _lay_machine(root: Path, gate: GateProcess, settings: str) -> None:
     for place in (gate.layout.repos, gate.layout.cdi):
         place.mkdir(parents=True)
-    gate.layout.gate_settings.write_text(f"nodeName: {MACHINE}\nworkers: 2\n")
+    gate.layout.gate_settings.write_text(f"nodeName: {MACHINE}\nworkers: 2\n{settings}")
     for number in set(NODES.values()):
         os.mknod(root / f"nvidia{number}", 0o666 | 0o020000, os.makedev(195, number))
     devices = "".join(
