@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gpugrant_crds import conditions, timestamps
+from gpugrant_crds import cdi, conditions, timestamps
 from gpugrant_crds.decide import ledger
 from gpugrant_crds.inventory import Inventory
 from gpugrant_crds.reasons import Reason
 from gpugrant_crds.snapshot import GateStatus
 from gpugrant_crds.v1alpha1 import GpuMachine, RepoGpuGrant
-from gpugrant_operator.cli import console
+from gpugrant_operator.cli import behind, console
+from gpugrant_operator.cli.behind import Card
 from gpugrant_operator.cli.refs import World
 
 GPU_COLUMNS = ("GPU", "DRIVER", "MEMORY", "STATE")
-DEVICE_COLUMNS = ("DEVICE", "HELD BY")
+DEVICE_COLUMNS = ("DEVICE", "STANDS FOR", "HELD BY")
 GRANT_COLUMNS = ("REPO", "MACHINE", "DEVICE", "EXCLUSIVE", "IN FORCE", "READY", "REASON", "EXPIRES", "GRANT", "AGE")
 
 NOBODY = "-"
@@ -48,8 +49,20 @@ def machine(
             f"inventory: {age_of(made, now)} old",
         ),
         gpus=_gpus(shown, found),
-        devices=tuple((device, holders(device, shown, gate)) for device in sorted(devices)),
+        devices=_devices(shown, found, gate, devices),
         problems=tuple(f"problem: {problem.reason}: {problem.message}" for problem in problems),
+    )
+
+
+def _devices(
+    shown: GpuMachine, found: Inventory | None, gate: GateStatus | None, devices: Sequence[str]
+) -> tuple[tuple[str, ...], ...]:
+    """In the order of their numbers; a name that is newer than the last detection stands for nothing that is known."""
+    hardware = shown.hardware if found is None else found.hardware
+    cards: Sequence[Card] = (shown.status.gpus or ()) if found is None else found.gpus
+    return tuple(
+        (device, behind.told(hardware.get(device, ()), cards), holders(device, shown, gate))
+        for device in sorted(devices, key=cdi.natural)
     )
 
 

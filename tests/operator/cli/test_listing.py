@@ -23,6 +23,7 @@ GPU = {
     "nameSource": "nvidia-smi",
     "driverVersion": "580.1",
     "memoryBytes": 48 * 2**30,
+    "pciAddress": "0000:01:00.0",
     "health": {"state": "ok", "reason": "Ok"},
 }
 FOUND = inventory.Inventory.model_validate(
@@ -30,7 +31,13 @@ FOUND = inventory.Inventory.model_validate(
         "generatedAt": timestamps.write(gen.NOW - timedelta(minutes=5)),
         "hostname": "x",
         "platform": "wsl",
-        "gpus": [GPU, GPU | {"name": "Old card", "driverVersion": None, "memoryBytes": None}],
+        "gpus": [GPU, GPU | {"id": "pci:1", "name": "Old card", "driverVersion": None, "memoryBytes": None}],
+        "cdi": {
+            "devices": [
+                {"name": "nvidia.com/gpu=0", "usable": True, "atoms": ["gpu/nvidia:GPU-1"]},
+                {"name": ALL, "usable": True, "atoms": ["gpu/nvidia:GPU-1", "gpu/pci:1"]},
+            ]
+        },
         "problems": [{"reason": "SpecInvalid", "message": "x.yaml is broken", "since": "2026-03-01T12:00:00Z"}],
     }
 )
@@ -43,6 +50,7 @@ def held(*, exclusive: bool = False) -> GpuMachine:
         platform="native",
         inventoryTime=timestamps.write(gen.NOW - timedelta(hours=3)),
         gpus=[{"id": "x", "vendor": "amd", "name": "AMD card"}],
+        hardware={ALL: ("gpu/x",)},
         allocations=[{"device": ALL, "repos": [{"repo": "gpu-a", "repoId": "id-a", "grants": [grant]}]}],
     )
 
@@ -57,9 +65,9 @@ def test_a_machine_as_its_gate_says_it_is() -> None:
     assert shown.head == ("machine: wsl-gpu", "platform: wsl", "inventory: 5m old")
     assert shown.gpus == (("NVIDIA L40S", "580.1", "48.0 GiB", "Ok"), ("Old card", "-", "-", "Ok"))
     assert shown.devices == (
-        ("nvidia.com/gpu=0", "-"),
-        ("nvidia.com/gpu=all", "gpu-a (exclusive)"),
-        ("rediacc.io/dri=renderD128", "-"),
+        ("nvidia.com/gpu=0", "NVIDIA L40S at 0000:01:00.0", "-"),
+        ("nvidia.com/gpu=all", "NVIDIA L40S, Old card", "gpu-a (exclusive)"),
+        ("rediacc.io/dri=renderD128", "-", "-"),
     )
     assert shown.problems == ("problem: SpecInvalid: x.yaml is broken",)
 
@@ -69,7 +77,7 @@ def test_a_machine_whose_gate_is_silent_is_shown_as_it_was_last_known() -> None:
     shown = listing.machine(held(), None, None, gen.DEVICES, gen.NOW)
     assert shown.head == ("machine: wsl-gpu", "platform: native", "inventory: 3h old")
     assert shown.gpus == (("AMD card", "-", "-", "-"),)
-    assert shown.devices[1] == (ALL, "gpu-a")
+    assert shown.devices[1] == (ALL, "AMD card at x", "gpu-a")
 
 
 @pytest.mark.req("R21")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -184,8 +185,9 @@ def test_the_list_of_a_machine_has_its_cards_and_who_holds_what(instance: Instan
     lines = done.stdout.splitlines()
     assert lines[:2] == [f"machine: {instance.machine}", "platform: native"]
     assert lines[2].startswith("inventory: ")
-    assert [ALL, "gpu-a", "(exclusive)"] in [line.split() for line in lines]
-    assert [AMD, "-"] in [line.split() for line in lines]
+    rows = {line.split()[0]: re.split("  +", line)[1:] for line in lines if "=" in line}
+    assert rows[ALL] == ["NVIDIA RTX 4000 Ada Generation at 0000:01:00.0", "gpu-a (exclusive)"]
+    assert rows[AMD] == ["AMD Radeon PRO W7900 at 0000:03:00.0", "-"]
 
 
 @pytest.mark.req("R20")
