@@ -261,10 +261,7 @@ def wanted_for_exec_start(asked: Asked) -> tuple[Fact, ...]:
 def _wanted_of_running(asked: Asked, fact: ContainerFact) -> tuple[Fact, ...]:
     """What the hardware rules want to know of a container that runs."""
     known = _inspected(asked.facts.get(fact))
-    if known is None:
-        return (fact,)
-    listeners = host_rules.listener_facts(asked.repo) if host_rules.may_be_host(known) else ()
-    return (fact, *listeners, *mounts.wanted_volumes(known))
+    return (fact,) if known is None else (fact, *mounts.wanted_volumes(known))
 
 
 def _place_of(found: Any) -> ContainerFact | None:

@@ -53,11 +53,13 @@ def is_below(path: str, tree: str) -> bool:
 
 
 def sockets(container: Container, repo: RepoView) -> Iterator[str]:
+    ryuk = "testcontainers/ryuk" in str(container.config.get("Image", ""))
+    instead = "; for testcontainers set TESTCONTAINERS_RYUK_DISABLED=true" if ryuk else ""
     for mount, path in _binds(container):
         if path is not None and _is_socket(path, repo):
             yield (
                 f"a bind of the Docker socket {quoted(mount.source)} is refused: "
-                "a container that holds it would go round the gate"
+                f"a container that holds it would go round the gate{instead}"
             )
 
 

@@ -108,16 +108,18 @@ def mounted(container: Container, repo: RepoView, facts: Facts) -> tuple[Violati
     return tuple(Violation(id_, text) for id_, texts in found for text in texts)
 
 
+_AT_START = frozenset({"hw.listeners"})
+"""What counts when a container starts and can't be taken back from one that runs."""
+
+
 def hardware(container: Container, repo: RepoView, facts: Facts) -> tuple[Violation, ...]:
     """The hardware rules alone: for what is done to a container that runs already."""
-    return tuple(
-        Violation(rule.id, text) for rule in RULES if rule.hardware for text in rule.broken(container, repo, facts)
-    )
+    counted = (rule for rule in RULES if rule.hardware and rule.id not in _AT_START)
+    return tuple(Violation(rule.id, text) for rule in counted for text in rule.broken(container, repo, facts))
 
 
-PASSABLE = frozenset({"hw.grant", "hw.unfit", "hw.listeners"})
-"""What a container that passed the gate can break later: when a grant ends, or its daemon is unfit, or an X server
-starts."""
+PASSABLE = frozenset({"hw.grant", "hw.unfit"})
+"""What a container that passed the gate can break later, when a grant or its daemon's fitness ends."""
 
 
 def past(container: Container, repo: RepoView, facts: Facts) -> tuple[Violation, ...]:

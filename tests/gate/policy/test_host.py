@@ -250,7 +250,9 @@ def test_the_hosts_network_is_not_open_beside_who_hands_out_devices(name: str) -
     assert isinstance(create(view, run_body(NetworkMode="proj_default"), find), Admission)
     assert rules_of(ask("POST", "/containers/web/start", view, find=find)) == ["hw.listeners"]
     assert rules_of(ask("POST", "/build?networkmode=host", view, find=find)) == ["hw.listeners"]
-    assert isinstance(ask("POST", "/containers/web/attach", view, find=find), Admission)
+    for deed, body in (("attach", None), ("exec", {"Cmd": ["sh"]}), ("unpause", None)):
+        # it is on that network already
+        assert isinstance(ask("POST", f"/containers/web/{deed}", view, body, find=find), Admission)
 
 
 def test_a_build_may_use_the_hosts_network_where_it_is_open() -> None:
