@@ -212,8 +212,19 @@ def test_refused_spelling(project: Project, line: str, said: str) -> None:
 @pytest.mark.parametrize("stand", ["28"], indirect=True)
 @pytest.mark.parametrize(("line", "said"), GPUS.values(), ids=GPUS.keys())
 def test_gpus(project: Project, line: str, said: str) -> None:
-    """Compose before 2.30 has no such word and says nothing of it."""
     refused(project, line, said)
+
+
+@pytest.mark.req("R1", "R33")
+@pytest.mark.parametrize("stand", ["26"], indirect=True)
+def test_gpus_of_an_old_compose_are_not_even_asked_for(project: Project) -> None:
+    """C14: Compose before 2.30 drops the word, and the container has nothing."""
+    service = f"{{image: '{IMAGE}', command: 'sh -c \"ls /dev/nvidia0 || echo without\"', gpus: all}}"
+    (project.folder / "compose.yaml").write_text(f"services: {{app: {service}}}\n")
+    try:
+        assert "without" in project.ok("up", "--no-log-prefix")
+    finally:
+        project.ok("down")
 
 
 @pytest.mark.req("R24")

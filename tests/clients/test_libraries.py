@@ -216,3 +216,4 @@ def test_ryuk_hears_what_to_set(name: str, stand: Stand, tmp_path: Path) -> None
         rig.succeeded(stand.daemon.docker("rmi", RYUK))
     assert "for testcontainers set TESTCONTAINERS_RYUK_CONTAINER_PRIVILEGED=false" in said
     assert "a bind of the Docker socket" in said
+    assert "for testcontainers set TESTCONTAINERS_RYUK_DISABLED=true" in said

@@ -91,6 +91,13 @@ def test_the_daemons_socket_is_refused(form: Any, source: str) -> None:
     decision = create(VIEW, run_body(**form(source)))
     assert rules_of(decision) == ["hw.socket"]
     assert "go round the gate" in said(decision)
+    assert "testcontainers" not in said(decision)
+
+
+@FORMS
+def test_the_helper_of_testcontainers_hears_how_to_go_without_the_socket(form: Any) -> None:
+    body = run_body(config={"Image": "testcontainers/ryuk:0.13.0"}, **form("/var/run/docker.sock"))
+    assert "for testcontainers set TESTCONTAINERS_RYUK_DISABLED=true [hw.socket]" in said(create(VIEW, body))
 
 
 @FORMS
