@@ -129,7 +129,8 @@ def _of_rule(rule: str, value: str, text: str) -> str:
         return f"{text} can't be opened: {rule} is opened as a whole, write {rule}"
     if not value:
         return f"{rule} is opened for one thing at a time: write {rule}={values[0]}, or another; {LIST}"
-    return f"{text} can't be opened{names.did_you_mean(value, values)}; {LIST}"
+    known = [opening.name for opening in OPENINGS if opening.rule == rule]
+    return f"{text} can't be opened{names.did_you_mean(text, known)}; {LIST}"
 
 
 def check_profile(name: str) -> str:
