@@ -68,13 +68,13 @@ EMPTIES = [
         ("zero", b"", b"Content-Length: 0\r\n"),
     )
 ]
-VOLUME = {"Type": "volume", "Source": "v", "Target": "/y", "VolumeOptions": {"NoCopy": True, "Labels": {"a": "b"}}}
+VOLUME = {"Type": "volume", "Source": "vol", "Target": "/y", "VolumeOptions": {"NoCopy": True, "Labels": {"a": "b"}}}
 TOGETHER = [
     Attack(
         "allowed.volumes-together",
         (
             create(host(Mounts=[VOLUME]) | {"Volumes": {"/a": {}}}, "lender"),
-            create(host(VolumesFrom=["lender:ro"], Mounts=[VOLUME], Binds=["w:/z:ro"]) | {"Volumes": {"/b": {}}}),
+            create(host(VolumesFrom=["lender:ro"], Mounts=[VOLUME], Binds=["other:/z:ro"]) | {"Volumes": {"/b": {}}}),
         ),
         answers=(201,),
     ),
