@@ -265,10 +265,9 @@ ATTEMPTS = {
 }
 
 
-@pytest.mark.req("R45", "R5")
-@pytest.mark.parametrize("what", ATTEMPTS)
-def test_a_build_behind_the_gate_does_not_reach(place: Place, sealed: rig.Daemon, what: str) -> None:
-    """Although the repo is granted both devices: a build is no container that a grant is for."""
+@pytest.fixture(scope="module")
+def granted(place: Place, sealed: rig.Daemon) -> Path:
+    """The gate's socket of a repo that has both devices, and whose containers open them."""
     place.spec("auto.yaml", "auto.com/gpu", ANNOTATED)
     place.grant(sealed.name, sealed.repo_id, DEVICE, OF_ALL)
     rig.wait_for(lambda: (sealed.sealed / "auto.yaml").exists())
@@ -276,9 +275,16 @@ def test_a_build_behind_the_gate_does_not_reach(place: Place, sealed: rig.Daemon
     run = ("run", "--rm", "--network", "none")
     for device in (DEVICE, OF_ALL):
         rig.succeeded(sealed.docker(*run, "--device", device, IMAGE, "sh", "-c", REACHES, socket=socket))
-    assert buildkitclient.solve(socket, Step(IMAGE, "true"))
-    assert not buildkitclient.solve(socket, ATTEMPTS[what])
-    assert not buildkitclient.solve(socket, replace(ATTEMPTS[what], network=NETWORK_HOST))
+    return socket
+
+
+@pytest.mark.req("R45", "R5")
+@pytest.mark.parametrize("what", ATTEMPTS)
+def test_a_build_behind_the_gate_does_not_reach(granted: Path, what: str) -> None:
+    """Although the repo is granted both devices: a build is no container that a grant is for."""
+    assert buildkitclient.solve(granted, Step(IMAGE, "true"))
+    assert not buildkitclient.solve(granted, ATTEMPTS[what])
+    assert not buildkitclient.solve(granted, replace(ATTEMPTS[what], network=NETWORK_HOST))
 
 
 @contextmanager
