@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
 from gpugrant_crds import timestamps
@@ -19,7 +19,18 @@ from gpugrant_crds.names import DEVICE_NAME, REPO_ID, REPO_NAME
 from gpugrant_crds.reasons import Reason
 
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
-Moment = Annotated[datetime, AfterValidator(timestamps.in_utc)]
+
+
+def _moment(value: object) -> datetime:
+    """Of RFC 3339 text or a time; a number could be seconds or milliseconds, so it is neither."""
+    if isinstance(value, str):
+        return timestamps.read(value)
+    if isinstance(value, datetime):
+        return timestamps.in_utc(value)
+    raise ValueError("a time must be RFC 3339 text")
+
+
+Moment = Annotated[datetime, BeforeValidator(_moment)]
 
 
 class Wire(BaseModel):

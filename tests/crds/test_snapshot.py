@@ -136,11 +136,21 @@ def test_fence(current: Snapshot | None, retired: tuple[str, ...], incoming: Sna
 
 
 @pytest.mark.parametrize(
-    "moment", ["2026-03-01T13:00:00", "2026-03-01", "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"]
+    "moment",
+    [
+        "2026-03-01T13:00:00",
+        "2026-03-01",
+        "9999-12-31T23:59:59-12:00",
+        "0001-01-01T00:00:00+14:00",
+        "1772373600",
+        ".2",
+        1772373600,
+        True,
+    ],
 )
 @pytest.mark.parametrize("field", ["issuedAt", "expiresAt"])
-def test_refuses_a_time_that_is_no_moment(field: str, moment: str) -> None:
-    """Without a zone, or beyond the calendar in UTC: nothing could be compared with it."""
+def test_refuses_a_time_that_is_no_moment(field: str, moment: object) -> None:
+    """Without a zone, or beyond the calendar in UTC: nothing could be compared with it. A number has no unit."""
     sent = build(line(expiresAt="2026-03-01T13:00:00Z")).to_json()
     holder = sent if field in sent else sent["grants"][0]
     holder[field] = moment

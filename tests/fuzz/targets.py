@@ -175,7 +175,8 @@ def pushed(data: bytes) -> None:
     except ValidationError:
         return
     if snapshot.sound(read):
-        assert snapshot.Snapshot.model_validate(read.to_json()) == read
+        # what is written has whole seconds
+        assert snapshot.Snapshot.model_validate(read.to_json()).to_json() == read.to_json()
     read.granted("a", "id", datetime(2026, 3, 1, tzinfo=UTC))
 
 

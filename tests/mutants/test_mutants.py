@@ -239,8 +239,8 @@ MUTANTS = {
     ),
     "a time without a zone is a moment": Mutant(
         "gpugrant_crds/snapshot.py",
-        "Moment = Annotated[datetime, AfterValidator(timestamps.in_utc)]",
-        "Moment = Annotated[datetime, AfterValidator(lambda moment: moment)]",
+        "        return timestamps.read(value)",
+        "        return datetime.fromisoformat(value)",
         "tests/crds/test_snapshot.py",
     ),
 }
