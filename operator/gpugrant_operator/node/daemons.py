@@ -10,7 +10,7 @@ import http.client
 import json
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,13 @@ ANSWER_WITHIN = 2.0
 SEEN_WITHIN = 2.0
 """Seconds until a daemon's watcher has read a folder that has just changed (reference cdi-gpu 1.6)."""
 
+ALL_WITHIN = 10.0
+"""Seconds for all daemons together: a machine has hundreds, and some may hang."""
+
+READS = (((29, 2), (1, 1)), ((28, 1), (1, 0)), ((27, 5), (0, 8)), ((26, 1), (0, 7)), ((25, 0), (0, 6)))
+"""Docker's releases, newest first, and the highest cdiVersion that their CDI library reads (reference cdi-gpu 1.8); a
+file above it is refused as a whole."""
+
 _ANSWER_MAX = 8 * 1024 * 1024
 
 
@@ -37,6 +44,8 @@ class Sight:
     names: frozenset[str]
     lists: bool
     """It lists its devices at all: Docker does since 28.2."""
+    release: tuple[int, int]
+    """Major and minor; (0, 0) when it says none."""
 
 
 def known(layout: Layout) -> tuple[RepoFile, ...]:
@@ -47,6 +56,26 @@ def known(layout: Layout) -> tuple[RepoFile, ...]:
         return ()
 
 
+def too_old(layout: Layout, versions: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
+    """(repo, Docker's release, file) for each daemon that can't read a file of that cdiVersion, sealed or not."""
+    newest = max(((_pair(version), name) for name, version in versions.items()), default=None)
+    if newest is None or newest[0] <= READS[-1][1]:
+        return ()  # every daemon that reads CDI at all reads these
+    found = []
+    deadline = time.monotonic() + ALL_WITHIN
+    for repo in known(layout):
+        sight = look(repo.upstream) if time.monotonic() < deadline else None
+        highest = None if sight is None else reads(sight.release)
+        if sight is not None and highest is not None and newest[0] > highest:
+            found.append((repo.name, ".".join(map(str, sight.release)), newest[1]))
+    return tuple(found)
+
+
+def reads(release: tuple[int, int]) -> tuple[int, int] | None:
+    """The highest cdiVersion that this Docker reads, as major and minor; None: it is none that is known."""
+    return next((highest for first, highest in READS if release >= first), None)
+
+
 def missing(
     layout: Layout, names: Iterable[str], *, within: float = SEEN_WITHIN
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -54,8 +83,11 @@ def missing(
     seconds."""
     wanted = frozenset(names)
     found = []
+    deadline = time.monotonic() + ALL_WITHIN
     for repo in known(layout):
-        lacks = () if repo.sealed else _lacks(repo.upstream, str(layout.cdi), wanted, within)
+        lacks = (
+            () if repo.sealed or time.monotonic() > deadline else _lacks(repo.upstream, str(layout.cdi), wanted, within)
+        )
         if lacks:
             found.append((repo.name, lacks))
     return tuple(found)
@@ -81,18 +113,20 @@ def look(upstream: Path) -> Sight | None:
         return None
     if not isinstance(info, dict):
         return None
+    release = _pair(str(info.get("ServerVersion", "")))
     devices = info.get("DiscoveredDevices")
     listed = [device for device in devices or () if isinstance(device, dict) and device.get("Source") == "cdi"]
     return Sight(
         folders=frozenset(str(path) for path in info.get("CDISpecDirs") or ()),
         names=frozenset(str(device.get("ID")) for device in listed),
         # a daemon that lists leaves the key out when it sees none: its version decides
-        lists="DiscoveredDevices" in info or _version(info) >= (28, 2),
+        lists="DiscoveredDevices" in info or release >= (28, 2),
+        release=release,
     )
 
 
-def _version(info: dict[str, Any]) -> tuple[int, int]:
-    parts = str(info.get("ServerVersion", "")).split(".")
+def _pair(version: str) -> tuple[int, int]:
+    parts = version.removeprefix("v").split(".")
     return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit() else (0, 0)
 
 

@@ -276,6 +276,10 @@ def _confirm(run: Run, listed: inventory.Cdi) -> None:
         run.problems.append(
             ("SpecUnseen", f"the daemon of repo {repo} does not list {', '.join(names)}: docker info says why")
         )
+    versions = {file.path: file.cdi_version for file in listed.files if file.cdi_version and not file.error}
+    for repo, release, path in daemons.too_old(run.layout, versions):
+        clause = f"Docker {release} of repo {repo} can't read {path}, whose CDI version is {versions[path]}"
+        run.problems.append(("SpecTooNew", f"{clause}: update Docker there, or what makes the file"))
 
 
 def _spec_files(run: Run) -> dict[str, bytes | str]:

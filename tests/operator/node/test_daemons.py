@@ -59,6 +59,31 @@ def test_who_must_list_a_name(
     assert daemons.missing(layout, [RENDER], within=0.0) == ((("gpu-a", tuple(lacks)),) if lacks else ())
 
 
+@pytest.mark.parametrize(
+    ("release", "version", "too_old"),
+    [
+        ("25.0.3", "0.6.0", False),
+        ("25.0.3", "0.7.0", True),
+        ("26.0.2", "0.7.0", True),
+        ("26.1.5", "0.7.0", False),
+        ("27.4.1", "0.8.0", True),
+        ("28.0.4", "1.0.0", True),
+        ("28.5.2", "1.0.0", False),
+        ("29.1.0", "1.1.0", True),
+        ("29.2.0", "1.1.0", False),
+        ("dev", "1.1.0", False),
+    ],
+)
+def test_who_can_not_read_a_version(
+    asked: tuple[Layout, stand_in_daemon.Daemon], release: str, version: str, too_old: bool
+) -> None:
+    """One file above what the daemon's library knows is refused as a whole there; the others don't help."""
+    layout, daemon = asked
+    daemon.answer = lambda path: {"ServerVersion": release}  # type: ignore[method-assign]  # in this case
+    found = daemons.too_old(layout, {"a.yaml": "0.3.0", "b.yaml": version})
+    assert found == ((("gpu-a", release.rpartition(".")[0], "b.yaml"),) if too_old else ())
+
+
 def test_a_sealed_or_silent_daemon_proves_nothing(asked: tuple[Layout, stand_in_daemon.Daemon]) -> None:
     layout, daemon = asked
     add_repo(layout, "gpu-a", daemon.socket, "sealed: true\n")
@@ -145,6 +170,27 @@ def test_the_ways_a_file_arrives(
     else:
         assert not daemon.knows(f"rediacc.io/dri={shown}")
     (folder / "rediacc-dri.yaml").unlink()
+
+
+@pytest.mark.real
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("version", ["0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0"])
+def test_the_versions_that_the_real_ones_read(reader: tuple[unsealed.Unsealed, Path], version: str) -> None:
+    """Each generation reads what the table says and no more."""
+    daemon, root = reader
+    sight = daemons.look(daemon.socket)
+    assert sight is not None
+    highest = daemons.reads(sight.release)
+    assert highest is not None
+    name = f"v{version.replace('.', '-')}"
+    path = root / "etc/cdi/rediacc-dri.yaml"
+    files.write(path, spec(name, Path("/dev/null")).replace(b"0.5.0", version.encode()))
+    readable = tuple(int(part) for part in version.split(".")[:2]) <= highest
+    if readable:
+        rig.wait_for(lambda: daemon.knows(f"rediacc.io/dri={name}"), seconds=5)
+    else:
+        assert not daemon.knows(f"rediacc.io/dri={name}")
+    path.unlink()
 
 
 @pytest.mark.real
