@@ -1,5 +1,5 @@
-"""What broke clients of other gates (C01 to C20 of the research), each on a real daemon; those that are a whole
-client's are with that client."""
+"""What broke clients of other gates (the table in README.md), each on a real daemon; those that are a whole client's
+are with that client."""
 
 from __future__ import annotations
 
