@@ -107,14 +107,16 @@ def told(address: str, minor: int, number: int, name: str = "NVIDIA L4", **field
     return nvml.Card(minor, uuid(number), address, name, **fields)  # type: ignore[arg-type]  # a table of fields
 
 
-def toolkit(m: Machine, devices: dict[str, tuple[str, ...]]) -> None:
+def toolkit(
+    m: Machine, devices: dict[str, tuple[str, ...]], shared: tuple[str, ...] = ("nvidiactl", "nvidia-uvm")
+) -> None:
     """A stand-in nvidia-ctk that writes these devices: name → nodes below /dev."""
     lines = ["cdiVersion: 0.5.0", "kind: nvidia.com/gpu", "devices:"]
     for name, nodes in devices.items():
         lines += [f'- name: "{name}"', "  containerEdits:", "    deviceNodes:"]
         lines += [f"    - {{path: /dev/{node}, hostPath: $GPUGRANT_ROOT/dev/{node}}}" for node in nodes]
     lines += ["containerEdits:", "  env: [NVIDIA_VISIBLE_DEVICES=void]", "  deviceNodes:"]
-    lines += [f"  - {{path: /dev/{n}, hostPath: $GPUGRANT_ROOT/dev/{n}}}" for n in ("nvidiactl", "nvidia-uvm")]
+    lines += [f"  - {{path: /dev/{n}, hostPath: $GPUGRANT_ROOT/dev/{n}}}" for n in shared]
     text = "\n".join(lines)
     m.script(
         "usr/bin/nvidia-ctk",
@@ -614,6 +616,8 @@ def jetson_orin(m: Machine) -> None:
         "sys/devices/platform/bus@0/13e00000.host1x/drm/uevent",
         "DRIVER=tegra-drm\nOF_COMPATIBLE_0=nvidia,tegra234-host1x\n",
     )
+    nodes = ("nvhost-gpu", "nvhost-ctrl-gpu", "nvmap")
+    toolkit(m, {"0": nodes, "all": nodes}, shared=("nvmap",))
 
 
 # --- WSL --------------------------------------------------------------------------------------------------------

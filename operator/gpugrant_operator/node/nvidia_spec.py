@@ -27,7 +27,8 @@ COMPLAINT_MAX = 400
 _LOG_LINE = re.compile(r'time="[^"]*" level=[a-z]+ msg="((?:[^"\\]|\\.)*)".*')
 """logrus's text format."""
 
-_OWN_NODE = re.compile(r"/dev/(?:nvidia([0-9]+)|dxg)")
+_OWN_NODE = re.compile(r"/dev/(?:nvidia([0-9]+)|dxg|nvhost-gpu)")
+"""A card's, WSL's, a Jetson's."""
 _CAP_NODE = re.compile(r"/dev/nvidia-caps/nvidia-cap[0-9]+")
 _MIG_NAME = re.compile(r"MIG-.*|[0-9]+:[0-9]+")
 
