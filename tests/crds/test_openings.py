@@ -26,7 +26,7 @@ REFUSED = {
     "hw.devices=/dev/kfd": "hw.devices can't be opened: no setting opens a way to a device (R45)",
     "host.netwrk": '"host.netwrk" is nothing that can be opened; did you mean host.network',
     "host.capabilities": "host.capabilities is opened for one thing at a time: write host.capabilities=BLOCK_SUSPEND",
-    "host.capabilities=NET_ADMN": "host.capabilities=NET_ADMN can't be opened; did you mean host.capabilities=NET_ADMIN",
+    "host.capabilities=NET_ADMN": "=NET_ADMN can't be opened; did you mean host.capabilities=NET_ADMIN",
     "host.capabilities=SYS_ADMIN": "host.capabilities=SYS_ADMIN can't be opened",
     "host.capabilities=net_admin": "did you mean host.capabilities=NET_ADMIN",
     "host.capabilities=BPF": "host.capabilities=BPF can't be opened: it changes what the kernel runs",
