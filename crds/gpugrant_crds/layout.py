@@ -98,6 +98,11 @@ class Layout:
         return self.root / "var/log/rediacc/gpu"
 
     @property
+    def trials(self) -> Path:
+        """A locked file for each sealed folder that a trial fills, so that the folder of a killed one is known."""
+        return self.state / "trials"
+
+    @property
     def metrics_token(self) -> Path:
         """What a reader of the gate's metrics over TCP must say."""
         return self.state / "metrics-token"

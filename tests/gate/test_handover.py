@@ -134,6 +134,57 @@ async def test_a_second_gate_takes_over_and_nobody_notices(gate: GateProcess) ->
     assert not gate.layout.control("gate").exists()
 
 
+async def test_an_older_gate_cuts_what_is_open_when_its_time_is_over(gate: GateProcess) -> None:
+    await gate.stop()
+    with gate.layout.gate_settings.open("a") as settings:
+        settings.write("drain: 1s\n")
+    await gate.start()
+    await gate.until_served("a")
+    stream = Stream(gate)
+    await stream.open()
+    second = successor_of(gate)
+    await second.start()
+    assert gate.process is not None
+    async with asyncio.timeout(PATIENCE):
+        assert await gate.process.wait() == 0
+        with suppress(ConnectionError):
+            assert await stream.reader.read() == b""
+    stream.writer.close()
+    assert b"200 OK" in await second.ask("a", b"GET /version HTTP/1.0\r\n\r\n")
+    await second.close()
+
+
+async def test_an_idle_connection_ends_and_a_request_that_is_open_is_answered(gate: GateProcess) -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def slow(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await answer.wait()
+        writer.write(reply(b"{}"))
+
+    gate.daemons["a"].handlers["v1.45"] = slow
+    path = str(gate.layout.repo_socket("a"))
+    idle, idle_writer = await asyncio.open_unix_connection(path)
+    busy, busy_writer = await asyncio.open_unix_connection(path)
+    idle_writer.write(b"GET /version HTTP/1.1\r\nHost: d\r\n\r\n")
+    busy_writer.write(b"GET /v1.45/containers/json HTTP/1.1\r\nHost: d\r\n\r\n")
+    async with asyncio.timeout(PATIENCE):
+        await idle.readuntil(b"\r\n\r\n")
+        await asked.wait()
+        second = successor_of(gate)
+        await second.start()
+        await idle.read()
+        answer.set()
+        assert (await busy.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        # and none after it: what is asked from now on is the successor's
+        assert await busy.read() == b"{}"
+        assert gate.process is not None
+        assert await gate.process.wait() == 0
+    for writer in (idle_writer, busy_writer):
+        writer.close()
+    await second.close()
+
+
 @pytest.mark.req("R51", "D8")
 async def test_a_revocation_is_answered_only_when_it_counts_in_the_older_gate_too(gate: GateProcess) -> None:
     await gate.put(made(1, DEVICE))

@@ -48,6 +48,24 @@ def shared(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def quietly(path: Path) -> int | None:
+    """The descriptor that holds the lock of a file that may be removed under it; None: another process has it. Raises
+    OSError."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    while True:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except FileNotFoundError:
+            pass  # its holder has just removed it
+        os.close(descriptor)
+
+
 def is_held(path: Path) -> bool:
     """Whether a process has the lock now; it is not taken, and nothing is written."""
     try:

@@ -115,12 +115,13 @@ class Control:
     async def _hand_over(self, request: web.Request) -> web.StreamResponse:
         """Another gate wants to take over: from here on the connection is a channel of the two."""
         transport = request.transport
-        if transport is None or request.headers.get("Upgrade") != handover.PROTOCOL:
-            return _error(400, _MALFORMED, "this is for another gate of this root")
+        ours = None if transport is None else transport.get_extra_info("socket")
+        if transport is None or ours is None or ours.family != socket.AF_UNIX or not _asks_to_take_over(request):
+            return _error(400, _MALFORMED, "this is for another gate of this root, over the control socket")
         transport.pause_reading()
         response = web.StreamResponse(status=101, headers={"Connection": "Upgrade", "Upgrade": handover.PROTOCOL})
         await response.prepare(request)
-        taken = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        taken = socket.socket(fileno=os.dup(ours.fileno()))
         self.successors.put_nowait(Channel(taken))
         return response
 
@@ -133,6 +134,10 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except web.HTTPException as error:
         reason = "".join(word.capitalize() for word in error.reason.split())
         return _error(error.status, reason, f"{request.method} {request.path}: {error.reason.lower()}")
+
+
+def _asks_to_take_over(request: web.Request) -> bool:
+    return request.headers.get("Upgrade") == handover.PROTOCOL
 
 
 def _error(status: int, reason: str, message: str) -> web.Response:

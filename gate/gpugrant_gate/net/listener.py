@@ -95,11 +95,12 @@ class Inherited:
 
     def close(self) -> list[Listener]:
         """Closes what nobody took, its path too; they come back."""
-        left = [
-            Listener(socket.socket(fileno=one.fd), one.path, one.inode or (0, 0))
-            for one in self._found.values()
-            if _listens(one.fd)
-        ]
+        left = []
+        for one in self._found.values():
+            if _listens(one.fd):
+                left.append(Listener(socket.socket(fileno=one.fd), one.path, one.inode or (0, 0)))
+            else:
+                os.close(one.fd)
         self._found.clear()
         for opened in left:
             opened.close()

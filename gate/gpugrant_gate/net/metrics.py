@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -93,8 +94,9 @@ def _standing(observed: Observed) -> Iterator[Metric]:
         connections.add_metric((repo,), count)
     yield connections
     grants = GaugeMetricFamily("gpugrant_gate_grants", "Grants in force", labels=("repo",))
+    held = Counter(grant.repo for grant in status.grants)
     for its in status.repos:
-        grants.add_metric((its.name,), sum(grant.repo == its.name for grant in status.grants))
+        grants.add_metric((its.name,), held[its.name])
     yield grants
     repos = GaugeMetricFamily("gpugrant_gate_repos", "Repos by whether their daemon may have hardware", labels=("fit",))
     fit = sum(its.fit for its in status.repos)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,6 +29,16 @@ devices:
   containerEdits: {deviceNodes: [{path: /dev/v0}]}
 - name: "1"
   containerEdits: {deviceNodes: [{path: /dev/v1}]}
+"""
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from gpugrant_crds.layout import Layout
+from gpugrant_gate.net.trial import SealedFolder
+SealedFolder(Layout(Path(sys.argv[1])), ["v.com/gpu=1"]).follow(int(sys.argv[2]))
+os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -66,6 +79,28 @@ def test_holds_the_granted_names_while_the_daemon_is_there(layout: Layout) -> No
     folder.rewrite(specs)
     assert list(layout.sealed_repo("two").iterdir()) == []
     assert (layout.sealed_repo("one") / "v.yaml").read_text() == SPEC
+
+
+@pytest.mark.req("R43")
+def test_the_folder_of_a_trial_that_was_killed_is_emptied_by_the_next_one(layout: Layout) -> None:
+    command = [sys.executable, "-c", KILLED, str(layout.root), str(os.getpid())]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert "/dev/v1" in (layout.sealed_repo("two") / "v.yaml").read_text()
+    SealedFolder(layout, [])
+    assert list(layout.sealed_repo("two").iterdir()) == []
+    assert (layout.sealed_repo("one") / "v.yaml").read_text() == SPEC
+    assert list(layout.trials.iterdir()) == []
+
+
+def test_a_trial_that_runs_keeps_its_folder_when_another_starts(layout: Layout) -> None:
+    folder = SealedFolder(layout, ["v.com/gpu=1"])
+    folder.follow(os.getpid())
+    text = (layout.sealed_repo("two") / "v.yaml").read_text()
+    SealedFolder(layout, []).empty()
+    assert (layout.sealed_repo("two") / "v.yaml").read_text() == text
+    folder.empty()
+    assert list(layout.trials.iterdir()) == []
 
 
 def test_leaves_the_folder_to_a_gate_that_runs_with_this_root(layout: Layout) -> None:
