@@ -61,8 +61,10 @@ def network(container: Container, repo: RepoView) -> Iterator[str]:
     mode = container.host.get("NetworkMode", "")
     if mode == "host" or "host" in container.endpoints:
         yield from host_network(repo)
-    elif ":" in mode and not mode.startswith("container:"):
-        yield f"the network mode {quoted(mode)} is refused"
+    named = container.endpoints if mode.startswith("container:") else (mode, *container.endpoints)
+    for name in named:
+        if name not in _BUILT_IN and not _is_network(name):
+            yield f"the network {quoted(name)} is refused: it can't be looked at by such a name"
 
 
 def host_network(repo: RepoView) -> Iterator[str]:

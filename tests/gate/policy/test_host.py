@@ -222,6 +222,13 @@ def test_a_network_is_what_the_daemon_finds_by_its_name(driver: str, rule: str, 
     assert rules_of(connect) == [rule]
 
 
+@pytest.mark.parametrize("name", ["a:b", "a/b", "ns:/proc/1/ns/net", ":"])
+def test_a_network_whose_name_can_not_be_asked_for_is_refused(name: str) -> None:
+    endpoint = {"Image": "x", "NetworkingConfig": {"EndpointsConfig": {name: {}}}}
+    assert rules_of(create(repo(open=EVERYTHING), endpoint)) == ["host.network"]
+    assert rules_of(create(repo(open=EVERYTHING), run_body(NetworkMode=name))) == ["host.network"]
+
+
 def test_a_network_that_could_not_be_looked_at_is_refused() -> None:
     routed = routes.route(Head("POST", "/containers/create", JSON, (1, 1), True), VIEW)
     assert isinstance(routed, Routed)
