@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import rig
 from gatebench import DEVICE, NOW, Bench, bench_of, reply
 from gpugrant_gate.life.grants import Enforced, Grant
-from gpugrant_gate.net.core import RepoServer
 from gpugrant_gate.net.judgement import Judgement
 from gpugrant_gate.net.prepared import HEAD_MAX, MOST, Memo, Prepared
+from gpugrant_gate.net.reposerver import RepoServer
 from gpugrant_gate.policy.model import RepoView
 from gpugrant_gate.settings import Limits
 from gpugrant_gate.wire.exchange import Call
