@@ -120,13 +120,22 @@ def covers(whole: str, part: str) -> bool:
     return part == whole or part.startswith(f"{whole}/")
 
 
-def moved(before: Iterable[str], now: Iterable[str]) -> bool:
+def moved(device: str, before: Iterable[str], now: Iterable[str]) -> bool:
     """Whether a name that stood for `before` stands for other hardware `now` (R47): something of it is new.
 
-    A name whose hardware is not known, before or now, has not moved.
+    A name whose hardware is not known, before or now, has not moved: a driver that was unloaded, or a card that does
+    not tell its UUID, is no other card.
     """
     old, new = tuple(before), tuple(now)
-    return bool(old and new) and not all(any(covers(was, atom) for was in old) for atom in new)
+    if not old or not new or not all(_is_told(device, atom) for atom in (*old, *new)):
+        return False
+    return not all(any(covers(was, atom) for was in old) for atom in new)
+
+
+def _is_told(device: str, atom: str) -> bool:
+    """Whether the atom says which card it is. Of NVIDIA's, an address means that the card gave no UUID."""
+    nameless = device.startswith("nvidia.com/") and atom.startswith("gpu/pci:")
+    return atom.startswith(("gpu/", "wsl/")) and not nameless
 
 
 def names_a_set(device: str, found: Iterable[str]) -> bool:

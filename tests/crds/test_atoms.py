@@ -197,10 +197,19 @@ def test_a_node_below_another_root_is_the_trees_own() -> None:
         pytest.param((FIRST,), (FIRST, SECOND), True, id="one card more"),
         pytest.param((), (FIRST,), False, id="nothing is known of before"),
         pytest.param((FIRST,), (), False, id="it is gone"),
+        pytest.param((FIRST,), ("node/nvidia0",), False, id="its driver was unloaded"),
+        pytest.param((FIRST,), ("gpu/pci:0000:01:00.0",), False, id="it does not tell its UUID"),
     ],
 )
 def test_when_a_name_has_moved(before: tuple[str, ...], now: tuple[str, ...], moved: bool) -> None:
-    assert atoms.moved(before, now) is moved
+    assert atoms.moved("nvidia.com/gpu=0", before, now) is moved
+
+
+@pytest.mark.req("R47")
+def test_a_card_that_goes_by_its_address_moves_with_it() -> None:
+    """AMD's consumer cards and others have no identity of their own."""
+    assert atoms.moved("rediacc.io/amd=gpu0", ("gpu/pci:0000:03:00.0",), ("gpu/pci:0000:05:00.0",))
+    assert atoms.moved("rediacc.io/dri=renderD128", (FIRST,), (IGPU,))
 
 
 @pytest.mark.req("R47")
@@ -229,4 +238,4 @@ def test_sharing_is_symmetric_and_grows_with_more(a: list[str], b: list[str], sa
 
 @given(_ATOMS)
 def test_nothing_moves_by_itself(a: list[str]) -> None:
-    assert not atoms.moved(a, a)
+    assert not atoms.moved("nvidia.com/gpu=0", a, a)

@@ -176,7 +176,7 @@ def _bound_to(standing: Standing, grant: RepoGpuGrant, entry: Entry) -> tuple[st
 def _moved(standing: Standing, grant: RepoGpuGrant, entry: Entry) -> tuple[Claim, ...]:
     """R47: the grant is of the name and stays in force, whatever stands behind it; other hardware is said."""
     before, now = entry.grant.hardware, standing.hardware.get(entry.device, ())
-    if before is None or not atoms.moved((before,), now):
+    if before is None or not atoms.moved(entry.device, (before,), now):
         return ()
     meta = grant.metadata
     message = (
