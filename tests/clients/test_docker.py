@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import clientstand
+import rig
 from clientstand import GRANTED, IMAGE, Stand
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
@@ -35,6 +36,21 @@ def test_script(desk: dict[str, str], tmp_path: Path, script: str, expected: str
 @pytest.mark.parametrize(("script", "expected"), clientstand.plays(EVERYDAY))
 def test_the_older_docker_too(desk: dict[str, str], tmp_path: Path, script: str, expected: str) -> None:
     prints(script, expected, desk, tmp_path)
+
+
+@pytest.mark.req("R4", "R23")
+def test_a_docker_of_another_generation_than_the_daemon(stand: Stand) -> None:
+    """They agree on the API of the older one."""
+    (client,) = set(clientstand.GENERATIONS) - {stand.daemon.engine}
+
+    def other(*words: str, text: str = "") -> str:
+        return rig.succeeded(stand.daemon.docker(*words, socket=stand.socket, client=client, text=text))
+
+    assert other("version", "-f", "{{.Client.APIVersion}}") == "1.45"
+    assert other("run", "--rm", "--device", GRANTED, IMAGE, "ls", "/dev/nvidia0") == "/dev/nvidia0"
+    other("run", "-d", "--name", "web", IMAGE, "sleep", "600")
+    assert other("exec", "-i", "web", "cat", text="in") == "in"
+    assert other("ps", "--format", "{{.Names}}") == "web"
 
 
 CDI = f"write docker run --device {GRANTED}"

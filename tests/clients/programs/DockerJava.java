@@ -1,4 +1,5 @@
-// docker-java at a gate: each step says what came of it, as one JSON object on stdout. Arguments: granted device, another.
+// docker-java at a gate: each step says what came of it, as one JSON object on stdout. Arguments: granted device,
+// another.
 
 import com.github.dockerjava.api.DockerClient;
 import com.github.dockerjava.api.async.ResultCallback;
@@ -58,7 +59,8 @@ public class DockerJava {
 
     static String run(HostConfig host, String... command) throws InterruptedException {
         String id = created(host, command);
-        Output out = client.attachContainerCmd(id).withStdOut(true).withStdErr(true).withFollowStream(true).exec(new Output());
+        var attach = client.attachContainerCmd(id).withStdOut(true).withStdErr(true).withFollowStream(true);
+        Output out = attach.exec(new Output());
         out.awaitStarted();
         client.startContainerCmd(id).exec();
         return out.whole();
@@ -76,7 +78,8 @@ public class DockerJava {
 
     static Object exec() throws InterruptedException {
         String box = started("sleep", "60");
-        String id = client.execCreateCmd(box).withAttachStdout(true).withCmd("sh", "-c", "echo inside; exit 5").exec().getId();
+        var asked = client.execCreateCmd(box).withAttachStdout(true).withCmd("sh", "-c", "echo inside; exit 5");
+        String id = asked.exec().getId();
         String said = client.execStartCmd(id).exec(new Output()).whole();
         return List.of(said, client.inspectExecCmd(id).exec().getExitCodeLong());
     }
@@ -84,7 +87,8 @@ public class DockerJava {
     // The command ends by itself: docker-java does not pass the end of its input on.
     static Object execStdin() throws InterruptedException {
         String box = started("sleep", "60");
-        String id = client.execCreateCmd(box).withAttachStdin(true).withAttachStdout(true).withCmd("head", "-n", "1").exec().getId();
+        var asked = client.execCreateCmd(box).withAttachStdin(true).withAttachStdout(true).withCmd("head", "-n", "1");
+        String id = asked.exec().getId();
         InputStream fed = new ByteArrayInputStream("fed\n".getBytes());
         return client.execStartCmd(id).withStdIn(fed).exec(new Output()).whole();
     }
@@ -133,13 +137,15 @@ public class DockerJava {
     }
 
     static Object network() {
-        String made = client.createNetworkCmd().withName("made").withDriver("bridge").withLabels(Map.of("a", "b")).exec().getId();
+        var asked = client.createNetworkCmd().withName("made").withDriver("bridge").withLabels(Map.of("a", "b"));
+        String made = asked.exec().getId();
         String box = created(HostConfig.newHostConfig(), "true");
-        client.connectToNetworkCmd().withNetworkId(made).withContainerId(box).withContainerNetwork(new ContainerNetwork().withAliases("alias")).exec();
-        var aliases = client.inspectContainerCmd(box).exec().getNetworkSettings().getNetworks().get("made").getAliases();
+        var endpoint = new ContainerNetwork().withAliases("alias");
+        client.connectToNetworkCmd().withNetworkId(made).withContainerId(box).withContainerNetwork(endpoint).exec();
+        var networks = client.inspectContainerCmd(box).exec().getNetworkSettings().getNetworks();
         client.disconnectFromNetworkCmd().withNetworkId(made).withContainerId(box).exec();
         client.removeNetworkCmd(made).exec();
-        return aliases;
+        return networks.get("made").getAliases();
     }
 
     static Object commit() throws InterruptedException {
@@ -164,7 +170,8 @@ public class DockerJava {
     static Object build() throws Exception {
         Path folder = Files.createTempDirectory("build");
         Files.writeString(folder.resolve("Dockerfile"), "FROM " + IMAGE + "\nRUN echo built >/f\n");
-        String id = client.buildImageCmd(folder.toFile()).withNetworkMode("none").exec(new BuildImageResultCallback()).awaitImageId();
+        var building = client.buildImageCmd(folder.toFile()).withNetworkMode("none");
+        String id = building.exec(new BuildImageResultCallback()).awaitImageId();
         String box = client.createContainerCmd(id).withCmd("true").exec().getId();
         String said = unpacked(box, "/f").get(1);
         client.removeContainerCmd(box).exec();
@@ -190,9 +197,12 @@ public class DockerJava {
 
     static String json(Object value) {
         if (value instanceof Map<?, ?> map) {
-            return "{" + String.join(",", map.entrySet().stream().map(e -> quoted(e.getKey() + "") + ":" + json(e.getValue())).toList()) + "}";
+            var fields = map.entrySet().stream().map(e -> json(e.getKey()) + ":" + json(e.getValue()));
+            return "{" + String.join(",", fields.toList()) + "}";
         }
-        if (value instanceof List<?> list) return "[" + String.join(",", list.stream().map(DockerJava::json).toList()) + "]";
+        if (value instanceof List<?> list) {
+            return "[" + String.join(",", list.stream().map(DockerJava::json).toList()) + "]";
+        }
         return value instanceof String text ? quoted(text) : String.valueOf(value);
     }
 
@@ -215,7 +225,8 @@ public class DockerJava {
         steps.put("ungranted", () -> run(asking(cdi(ungranted)), "true"));
         steps.put("gpus", () -> run(asking(gpu(new DeviceRequest().withCount(-1))), "true"));
         steps.put("gpus_by_cdi", () -> run(asking(gpu(cdi(granted))), "true"));
-        steps.put("raw_device", () -> run(HostConfig.newHostConfig().withDevices(new Device("rwm", "/dev/nvidia0", "/dev/nvidia0")), "true"));
+        var node = new Device("rwm", "/dev/nvidia0", "/dev/nvidia0");
+        steps.put("raw_device", () -> run(HostConfig.newHostConfig().withDevices(node), "true"));
         steps.put("compressed", DockerJava::compressed);
         steps.put("privileged", () -> run(HostConfig.newHostConfig().withPrivileged(true), "true"));
         Map<String, Object> found = new LinkedHashMap<>();
@@ -226,7 +237,9 @@ public class DockerJava {
                 found.put(name, Map.of("error", error.getClass().getSimpleName(), "said", error.getMessage() + ""));
             }
         });
-        client.listContainersCmd().withShowAll(true).exec().forEach(box -> client.removeContainerCmd(box.getId()).withForce(true).exec());
+        for (var box : client.listContainersCmd().withShowAll(true).exec()) {
+            client.removeContainerCmd(box.getId()).withForce(true).exec();
+        }
         System.out.println(json(found));
         System.exit(0);
     }

@@ -14,7 +14,9 @@ import org.testcontainers.images.builder.Transferable;
 
 public class Testcontainers {
     static GenericContainer<?> container() {
-        return new GenericContainer<>("ubuntu:24.04").withCommand("sh", "-c", "echo ready; sleep 60").waitingFor(Wait.forLogMessage("ready.*", 1));
+        return new GenericContainer<>("ubuntu:24.04")
+                .withCommand("sh", "-c", "echo ready; sleep 60")
+                .waitingFor(Wait.forLogMessage("ready.*", 1));
     }
 
     interface Look {
@@ -33,7 +35,8 @@ public class Testcontainers {
     }
 
     static GenericContainer<?> asking(DeviceRequest request) {
-        return container().withCreateContainerCmdModifier(command -> command.getHostConfig().withDeviceRequests(List.of(request)));
+        return container()
+                .withCreateContainerCmdModifier(made -> made.getHostConfig().withDeviceRequests(List.of(request)));
     }
 
     static Object exec(GenericContainer<?> box) throws Exception {
@@ -56,9 +59,12 @@ public class Testcontainers {
 
     static String json(Object value) {
         if (value instanceof Map<?, ?> map) {
-            return "{" + String.join(",", map.entrySet().stream().map(e -> json(e.getKey()) + ":" + json(e.getValue())).toList()) + "}";
+            var fields = map.entrySet().stream().map(e -> json(e.getKey()) + ":" + json(e.getValue()));
+            return "{" + String.join(",", fields.toList()) + "}";
         }
-        if (value instanceof List<?> list) return "[" + String.join(",", list.stream().map(Testcontainers::json).toList()) + "]";
+        if (value instanceof List<?> list) {
+            return "[" + String.join(",", list.stream().map(Testcontainers::json).toList()) + "]";
+        }
         if (!(value instanceof String text)) return String.valueOf(value);
         return '"' + text.replace("\\", "\\\\").replace("\"", "\\\"").replace("\n", "\\n").replace("\r", "") + '"';
     }
@@ -70,8 +76,10 @@ public class Testcontainers {
         Map<String, Callable<Object>> steps = new LinkedHashMap<>();
         steps.put("run", () -> within(container(), GenericContainer::getLogs));
         steps.put("exec", () -> within(container(), Testcontainers::exec));
-        steps.put("environment", () -> within(container().withEnv("A", "b"), box -> output(box, "sh", "-c", "echo $A")));
-        steps.put("files", () -> within(container().withCopyToContainer(Transferable.of("data"), "/tmp/file"), box -> output(box, "cat", "/tmp/file")));
+        var set = container().withEnv("A", "b");
+        steps.put("environment", () -> within(set, box -> output(box, "sh", "-c", "echo $A")));
+        var given = container().withCopyToContainer(Transferable.of("data"), "/tmp/file");
+        steps.put("files", () -> within(given, box -> output(box, "cat", "/tmp/file")));
         steps.put("network", Testcontainers::network);
         steps.put("device", () -> within(asking(cdi), box -> output(box, "sh", "-c", "(cat </dev/nvidia0) 2>&1")));
         steps.put("ungranted", () -> within(asking(other), box -> "started"));

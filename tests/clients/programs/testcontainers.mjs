@@ -54,7 +54,9 @@ const steps = {
     }
   },
   device: () =>
-    within(asking({ Driver: "cdi", DeviceIDs: [granted] }), (box) => output(box, "sh", "-c", "(cat </dev/nvidia0) 2>&1")),
+    within(asking({ Driver: "cdi", DeviceIDs: [granted] }), (box) =>
+      output(box, "sh", "-c", "(cat </dev/nvidia0) 2>&1"),
+    ),
   ungranted: () => within(asking({ Driver: "cdi", DeviceIDs: [ungranted] }), () => "started"),
   gpus: () => within(asking({ Count: -1, Capabilities: [["gpu"]] }), () => "started"),
   privileged: () => within(container().withPrivilegedMode(), () => "started"),
