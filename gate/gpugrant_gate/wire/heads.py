@@ -65,20 +65,22 @@ class ResponseHead:
 
 
 def find_end(data: bytes | bytearray, seen: int = 0, most: int = HEAD_MAX) -> int:
-    """The index behind the head's empty line, 0 when more bytes are needed; raises Malformed as early as it is sure.
+    """The index behind the head's empty line, 0 when more bytes are needed; raises Malformed as early as it is sure,
+    and of two faults the first one, so that it does not matter in which pieces a head comes.
 
     `seen`: so many bytes were looked at before; a head that comes byte by byte is read once, not once a byte.
     """
     end = data.find(b"\r\n\r\n", max(seen - 3, 0), most)
+    bare = _BARE_LF.search(data, max(seen - 1, 0), end if end >= 0 else most)
+    first = data.find(b"\r\n")
+    if first >= max(seen - 1, 0) and (bare is None or first < bare.start()):
+        _request_line(bytes(data[:first]))
+    if bare is not None:
+        raise Malformed(400, "wire.line-end", "lines of the request's head must end with CRLF")
     if end >= 0:
         return end + 4
     if len(data) >= most:
         raise Malformed(431, "wire.head-size", f"the request's head is longer than {most // 1024} KiB")
-    if _BARE_LF.search(data, max(seen - 1, 0)):
-        raise Malformed(400, "wire.line-end", "lines of the request's head must end with CRLF")
-    first = data.find(b"\r\n")
-    if first >= max(seen - 1, 0):
-        _request_line(bytes(data[:first]))
     return 0
 
 

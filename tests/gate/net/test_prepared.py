@@ -104,8 +104,10 @@ def test_remembering_changes_nothing() -> None:
         def holds(head: bytes) -> None:
             runner.run(all_equal(bench, head))
 
-        holds()
-        runner.run(standing.__aexit__(None, None, None))
+        try:
+            holds()
+        finally:
+            runner.run(standing.__aexit__(None, None, None))
     shutil.rmtree(folder)
 
 

@@ -9,7 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from gatebench import DEVICE, Bench, reply
+from gatebench import DEVICE, Bench, OneOfEach, reply
+from gpugrant_gate.policy.model import Decision, Facts, RepoView, Routed
 from gpugrant_gate.settings import Limits
 
 GET = b"GET /plain HTTP/1.1\r\nHost:\r\n\r\n"
@@ -381,3 +382,115 @@ class TestLimits:
         assert "close some" in message(await bench.ask(b""))
         for _, writer in others:
             writer.close()
+
+    async def test_a_head_that_comes_a_byte_at_a_time_has_no_more_time(self, bench: Bench) -> None:
+        reader, writer = await bench.connect()
+        answered = asyncio.create_task(reader.readuntil(b"\r\n\r\n"))
+        async with asyncio.timeout(10):
+            while not answered.done():
+                writer.write(b"G")
+                await asyncio.sleep(0.01)
+        assert statuses(answered.result()) == [408]
+        writer.close()
+
+    async def test_a_closed_connection_makes_room(self, bench: Bench) -> None:
+        bench.daemon.answers("plain", reply())
+        for _ in range(10):
+            assert statuses(await bench.ask(LAST)) == [200]
+
+
+async def test_a_client_that_asks_and_never_reads_is_not_read_from(bench: Bench) -> None:
+    """Neither its requests nor their answers are collected here; others are served as before."""
+    bench.daemon.keeps = True
+    bench.daemon.answers("plain", reply(b"x" * 1000))
+    reader, writer = await bench.connect()
+    reader._transport.pause_reading()  # type: ignore[attr-defined]  # a client that does not take its answers
+    sent, still = 0, 0
+    while still < 20:
+        if writer.transport.get_write_buffer_size() == 0:
+            writer.write(GET * 100)
+            sent, still = sent + len(GET) * 100, 0
+        else:
+            still += 1
+        await asyncio.sleep(0.01)
+    assert sent < 3_000_000
+    assert statuses(await bench.ask(LAST)) == [200]
+    writer.transport.abort()
+
+
+async def test_a_daemon_that_does_not_read_slows_the_client(bench: Bench) -> None:
+    """An upload is not collected here."""
+    go_on = asyncio.Event()
+    size = 50_000_000
+
+    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await go_on.wait()
+        await reader.readexactly(size)
+        writer.write(reply(b"done"))
+
+    bench.daemon.handlers["stream"] = handler
+    reader, writer = await bench.connect()
+    writer.write(b"POST /stream HTTP/1.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % size)
+    sent, still = 0, 0
+    async with asyncio.timeout(60):
+        while still < 20:
+            if writer.transport.get_write_buffer_size() == 0:
+                writer.write(b"x" * 100_000)
+                sent, still = sent + 100_000, 0
+            else:
+                still += 1
+            await asyncio.sleep(0.01)
+        assert sent < 5_000_000
+        go_on.set()
+        writer.write(b"x" * (size - sent))
+        assert (await reader.read()).endswith(b"done")
+    writer.close()
+
+
+class TestLargeBodies:
+    """Bodies that are judged beside the loop, a few at once."""
+
+    @pytest.fixture
+    def limits(self) -> Limits:
+        return Limits(large_bodies=1)
+
+    async def test_one_waits_for_the_other_and_small_ones_for_none(self, bench: Bench) -> None:
+        bench.daemon.answers("judged", reply())
+        bench.daemon.answers("plain", reply())
+        head = b"POST /judged HTTP/1.1\r\nConnection: close\r\nContent-Length: 100000\r\n\r\n"
+        first, second = await bench.connect(), await bench.connect()
+        first[1].write(head + b"x" * 99_999)
+        await asyncio.sleep(0.05)
+        second[1].write(head + b"x" * 100_000)
+        assert statuses(await bench.ask(LAST)) == [200]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await second[0].read(1)
+        first[1].write(b"x")
+        async with asyncio.timeout(10):
+            assert statuses(await first[0].read()) == [200]
+            assert statuses(await second[0].read()) == [200]
+        for _, writer in (first, second):
+            writer.close()
+
+    @pytest.mark.req("R6", "R51")
+    async def test_a_snapshot_that_comes_meanwhile_makes_it_judged_again(self, bench: Bench) -> None:
+        loop, seen = asyncio.get_running_loop(), []
+
+        class Late(OneOfEach):
+            """The first look takes until another snapshot is in force."""
+
+            def judge(self, routed: Routed, body: bytes | None, facts: Facts, repo: RepoView) -> Decision:
+                seen.append(repo.granted)
+                if len(seen) == 1:
+                    asyncio.run_coroutine_threadsafe(self.change(), loop).result(10)
+                return super().judge(routed, body, facts, repo)
+
+            async def change(self) -> None:
+                bench.grant(DEVICE, epoch=2)
+
+        bench.core.repos["a"].policy = Late()
+        bench.daemon.answers("judged", reply())
+        head = b"POST /judged HTTP/1.1\r\nConnection: close\r\nContent-Length: 100000\r\n\r\n"
+        assert statuses(await bench.ask(head + b"x" * 100_000)) == [200]
+        assert seen == [frozenset(), frozenset({DEVICE})]
