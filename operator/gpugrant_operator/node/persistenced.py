@@ -51,15 +51,17 @@ def _runs(run: Run, socket: str) -> bool:
 
 
 def _drop_ins(run: Run, systemctl: Path, folder: str) -> None:
-    changed = False
-    for pattern in run.daemon_units:
-        name = units.drop_in_folder(pattern)
-        if name is not None:
-            path = units.path_of(f"{name}/{_DROP_IN}")
-            changed = run.put(path, units.persistenced_drop_in(folder).encode()) or changed
-    if changed:
-        # read anew, nothing is started again: a restart would end containers
-        run.act(systemctl, ("daemon-reload",), timeout=run.options.limits.systemctl)
+    text = units.persistenced_drop_in(folder)
+    names = [name for pattern in run.daemon_units if (name := units.drop_in_folder(pattern)) is not None]
+    for name in names:
+        run.put(units.path_of(f"{name}/{_DROP_IN}"), text.encode())
+    # read anew, nothing is started again: a restart would end containers
+    reload = ("daemon-reload",)
+    run.take_up(
+        "persistenced",
+        (text, *names),
+        lambda: run.act(systemctl, reload, timeout=run.options.limits.systemctl).ok,
+    )
 
 
 def _daemons(run: Run, systemctl: Path | None) -> Iterator[tuple[str, int]]:

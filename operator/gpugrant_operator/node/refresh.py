@@ -47,21 +47,27 @@ def point(run: Run, program: Path, found: Cards) -> None:
     output = str(run.root / generation.FILE)
     flags = nvidia_spec.ENVIRONMENT[units.FLAGS]
     if _toolkit_has_it(run, program):
-        changed = _remove_units(run, program, _EQUAL_UNITS)
-        text = _text(run, units.REFRESH_ENV)
-        wanted = units.environment(text, {units.OUTPUT: output, units.FLAGS: flags})
-        changed = run.put(units.REFRESH_ENV, wanted.encode()) or changed
-        changed = run.put(units.REFRESH_DROP_IN, units.refresh_drop_in().encode()) or changed
-        names: tuple[str, ...] = (f"{units.REFRESH}.service", f"{units.REFRESH}.path")
+        _remove_units(run, program, _EQUAL_UNITS)
+        wanted = units.environment(_text(run, units.REFRESH_ENV), {units.OUTPUT: output, units.FLAGS: flags})
+        texts = {units.REFRESH_ENV: wanted, units.REFRESH_DROP_IN: units.refresh_drop_in()}
+        names = (f"{units.REFRESH}.service", f"{units.REFRESH}.path")
     else:
-        changed = run.put(units.path_of(_EQUAL_UNITS[0]), units.equal_service(output, flags).encode())
         watch = units.path_unit("Refresh the NVIDIA CDI specification after a driver change", units.DRIVER_FILES)
-        changed = run.put(units.path_of(_EQUAL_UNITS[1]), watch.encode()) or changed
+        texts = dict(zip(map(units.path_of, _EQUAL_UNITS), (units.equal_service(output, flags), watch), strict=True))
         names = _EQUAL_UNITS
-    if changed:
-        _take_up(run, program, names, at_once=found.nvidia_present)
-        generation.read_back(run, found, refreshed=True)
+    for path, text in texts.items():
+        run.put(path, text.encode())
+    run.take_up("refresh", (*names, *texts.values()), lambda: _begin(run, program, found, names))
+
+
+def _begin(run: Run, program: Path, found: Cards, names: tuple[str, str]) -> bool:
+    """systemd reads the files anew; where there is a card the service runs once, so that one that can't is noticed."""
+    service, path = names
+    at_once = [("restart", service)] if found.nvidia_present else []
+    done = _calls(run, program, ("daemon-reload",), ("enable", *names), *at_once, ("start", path))
+    generation.read_back(run, found, refreshed=True)
     _remove_default_output(run)
+    return done
 
 
 def _toolkit_has_it(run: Run, program: Path) -> bool:
@@ -81,21 +87,18 @@ def toolkit_version(run: Run, program: Path) -> str | None:
     return nvidia.parse_toolkit_version(ended.stdout) if ended.ok else None
 
 
-def _take_up(run: Run, program: Path, names: tuple[str, ...], *, at_once: bool) -> None:
-    """systemd reads the files anew; where there is a card the service runs once, so that one that can't is noticed."""
-    service, path = names
-    _call(run, program, "daemon-reload")
-    _call(run, program, "enable", service, path)
-    if at_once:
-        _call(run, program, "restart", service)
-    _call(run, program, "start", path)
+def _calls(run: Run, program: Path, *commands: tuple[str, ...]) -> bool:
+    """Each of them, also after one that failed; whether all went well."""
+    went_well = [_call(run, program, *words) for words in commands]
+    return all(went_well)
 
 
-def _call(run: Run, program: Path, *words: str) -> None:
+def _call(run: Run, program: Path, *words: str) -> bool:
     ended = run.act(program, words, timeout=run.options.limits.systemctl)
     if not ended.ok:
         clause = ended.why or ended.last_line or f"exit code {ended.code}"
         run.fail("RefreshFailed", f"systemctl {' '.join(words)} failed: {clause.rstrip('.')}")
+    return ended.ok
 
 
 def _remove_default_output(run: Run) -> None:
@@ -117,36 +120,36 @@ def set_up_own(run: Run, program: Path, *, wsl: bool) -> None:
     text = units.path_unit("Refresh the GPU inventory after a driver change", (*units.DRIVER_FILES, watched))
     elsewhere = () if run.root == Path("/") else ("--root", str(run.root))
     tree = () if run.tree.is_live else ("--hardware", str(run.tree.root))
-    service = units.our_service((*run.options.command, *elsewhere, *tree))
-    changed = [
-        run.put(units.path_of(_OUR_UNITS[0]), service.encode()),
-        run.put(units.path_of(_OUR_UNITS[1]), text.encode()),
-    ]
+    texts = {
+        units.path_of(_OUR_UNITS[0]): units.our_service((*run.options.command, *elsewhere, *tree)),
+        units.path_of(_OUR_UNITS[1]): text,
+        units.UDEV_RULES: units.udev_rules("/usr/bin/systemctl"),
+    }
     for pattern in run.daemon_units:
         folder_name = units.drop_in_folder(pattern)
         if folder_name is not None:
-            path = units.path_of(f"{folder_name}/50-gpugrant.conf")
-            changed.append(run.put(path, units.daemon_drop_in().encode()))
-    rules = run.put(units.UDEV_RULES, units.udev_rules("/usr/bin/systemctl").encode())
-    if any(changed):
-        _call(run, program, "daemon-reload")
-        _call(run, program, "enable", *_OUR_UNITS)
-        # not the service: it is this very run
-        _call(run, program, "start", _OUR_UNITS[1])
+            texts[units.path_of(f"{folder_name}/50-gpugrant.conf")] = units.daemon_drop_in()
+    for path, content in texts.items():
+        run.put(path, content.encode())
+    run.take_up("own", texts.values(), lambda: _begin_own(run, program))
+
+
+def _begin_own(run: Run, program: Path) -> bool:
+    # not the service: it is this very run
+    done = _calls(run, program, ("daemon-reload",), ("enable", *_OUR_UNITS), ("start", _OUR_UNITS[1]))
     udevadm = run.tree.program("udevadm")
-    if rules and udevadm is not None:
+    if udevadm is not None:
         run.act(udevadm, ("control", "--reload"), timeout=run.options.limits.systemctl)
+    return done
 
 
-def _remove_units(run: Run, program: Path, names: tuple[str, ...]) -> bool:
-    """Takes units of ours away; False: there were none."""
+def _remove_units(run: Run, program: Path, names: tuple[str, ...]) -> None:
+    """Takes units of ours away, if they are there."""
     there = [name for name in names if units.path_of(name) in run.state.files]
-    if not there:
-        return False
-    _call(run, program, "disable", "--now", *there)
+    if there:
+        _call(run, program, "disable", "--now", *there)
     for name in there:
         run.put(units.path_of(name), None)
-    return True
 
 
 def _text(run: Run, relative: str) -> str:

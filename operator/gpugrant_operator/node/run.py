@@ -7,7 +7,7 @@ run nothing is written and no program that changes anything is started; what wou
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -178,6 +178,14 @@ class Run:
             state.save(self.layout.setup, self.state)
         except OSError as error:
             self.fail("GenerationFailed", f"{self.layout.setup} can't be written: {why(error)}")
+
+    def take_up(self, group: str, texts: Iterable[str], act: Callable[[], bool]) -> None:
+        """Runs `act` unless it has succeeded for these texts before: after a failure or a kill it is tried again."""
+        wanted = state.digest("\0".join(texts).encode())
+        if self.state.taken_up.get(group) == wanted:
+            return
+        if act() and not self.options.dry_run:
+            self.state = self.state.model_copy(update={"taken_up": self.state.taken_up | {group: wanted}})
 
     # --- programs -----------------------------------------------------------------------------------------------
 

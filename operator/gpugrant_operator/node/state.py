@@ -31,6 +31,8 @@ class State(BaseModel):
     files: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     nodes: tuple[str, ...] = ()
     """Stand-in device nodes below the root."""
+    taken_up: dict[str, str] = Field(default_factory=dict)
+    """Group of units → the hash of their texts as systemd has taken them up, so that what failed is tried again."""
     daemon_units: tuple[str, ...] = ()
     """Patterns of the repo daemons' units that were given by hand; empty: none were."""
 

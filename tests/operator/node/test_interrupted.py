@@ -171,6 +171,8 @@ def test_killed_at_every_write(stage: Stage) -> None:
     while killed_at(step, stage.fresh()):
         assert_sound(stage.machine.root, stage)
         assert_done(stage)
+        known, _ = state.load(stage.machine.root / "var/lib/rediacc/gpu/setup.json")
+        assert known.taken_up == state.load(stage.after / "var/lib/rediacc/gpu/setup.json")[0].taken_up
         step += 1
     assert step > 10
 

@@ -157,6 +157,22 @@ def test_a_service_that_fails_is_one_sentence(recorded: Recorded) -> None:
     assert "nvidia.com/gpu=all" in outcome.inventory.device_names
 
 
+def test_what_systemd_did_not_take_up_is_tried_again(recorded: Recorded) -> None:
+    """The files are right and nothing changed, but the service was never enabled."""
+    machine = recorded("workstation")
+    systemd(machine)
+    works = content(machine.tree / "usr/bin/systemctl").removeprefix("#!/bin/sh\n")
+    machine.script("usr/bin/systemctl", "echo 'Connection timed out' >&2; exit 1")
+    assert machine.setup().exit_code == 1
+    machine.script("usr/bin/systemctl", works)
+    assert machine.setup().failures == ()
+    called = of_systemctl(machine)
+    assert "enable nvidia-cdi-refresh.service nvidia-cdi-refresh.path" in called
+    assert "enable gpugrant-refresh.service gpugrant-refresh.path" in called
+    machine.setup()
+    assert of_systemctl(machine) == []
+
+
 @pytest.mark.req("R43")
 @pytest.mark.parametrize("place", ["run/cdi", "var/run/cdi"])
 def test_what_the_service_wrote_elsewhere_before_goes(recorded: Recorded, place: str) -> None:
