@@ -8,7 +8,7 @@ from intruder import FOLDER, IMAGE, PRIVILEGED, Attack, cdi, create, host, one, 
 
 GPUS = {"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}
 NODE = {"PathOnHost": "/dev/nvidia0", "PathInContainer": "/dev/nvidia0", "CgroupPermissions": "rwm"}
-OTHER = "nvidia.com/gpu=1"
+OTHER = "rediacc.io/amd=gpu0"
 """A device that the machine has and that neither repo holds."""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from intruder import FOLDER, JSON, Attack, cdi, create, host, raw
 
-OTHER = "nvidia.com/gpu=1"
+OTHER = "rediacc.io/amd=gpu0"
 NULL = {"PathOnHost": "/dev/null", "PathInContainer": "/dev/other", "CgroupPermissions": "rwm"}
 BIND_ROOT = {"Type": "bind", "Source": "/", "Target": "/x"}
 EVIL_VOLUME = raw(
