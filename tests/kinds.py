@@ -457,7 +457,10 @@ def nvidia_mig(m: Machine) -> None:
     m.write("proc/devices", "Character devices:\n195 nvidia\n226 drm\n237 nvidia-caps\n508 nvidia-uvm\n")
     nvidia(m, "0000:17:00.0", 1, 1, "NVIDIA A100-SXM4-40GB", "20b0")
     nvidia(m, "0000:65:00.0", 0, 2, "NVIDIA A100-SXM4-40GB", "20b0")
-    instances = tuple(nvml.Instance(gi, 0, f"MIG-{gi:08x}-1111-2222-3333-444444444444") for gi in (1, 2))
+    instances = tuple(
+        nvml.Instance(gi, 0, f"MIG-{gi:08x}-1111-2222-3333-444444444444", "NVIDIA A100-SXM4-40GB MIG 3g.20gb")
+        for gi in (1, 2)
+    )
     nvml.put(
         m.tree,
         [

@@ -28,6 +28,8 @@ class Cards:
     """An NVIDIA card that this machine itself can use: one passed through to a guest does not count (design 7)."""
     nvidia_seen: bool
     """Any NVIDIA card, also one passed through or one that may be there: while there is one, nvidia.yaml stays."""
+    nvidia_blocked: bool
+    """The driver hangs, or waits for a reboot: nvidia-ctk would hang or fail as well, and the last good spec stays."""
     nvidia_minors: frozenset[int]
     """N of the /dev/nvidia<N> that a whole spec must hold."""
     problems: Problems
@@ -51,6 +53,7 @@ def join(seen: Observed) -> Cards:
         amd_devices=amd_cards.devices(seen),
         nvidia_present=bool(cards) or seen.wsl_driver,
         nvidia_seen=bool(cards or passed) or seen.wsl_driver or seen.pci_unread,
+        nvidia_blocked=nvidia_cards.is_blocked(seen),
         nvidia_minors=frozenset(g.minor for g in cards if g.minor is not None and g.health.state == "ok"),
         problems=(*seen.problems, *nvidia_cards.problems(seen), *amd_cards.problems(seen), *_broken(gpus)),
     )

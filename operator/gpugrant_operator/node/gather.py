@@ -5,6 +5,7 @@ Each step is bounded in time and none is fatal: what fails is a problem entry. N
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -105,4 +106,9 @@ def _has_nvidia_driver(function: PciFunction) -> bool:
 
 
 def _driver_version(tree: Tree, name: str) -> str | None:
-    return values.line(tree, f"sys/module/{name}/version")
+    return values.read(
+        tree,
+        f"sys/module/{name}/version",
+        lambda text: text[:64] if re.fullmatch(r"[!-~]+", text) else None,
+        "a version",
+    )

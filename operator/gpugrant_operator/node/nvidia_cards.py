@@ -49,6 +49,14 @@ def problems(seen: Observed) -> Problems:
     return (*notes, ("ProbeFailed", failure))
 
 
+def is_blocked(seen: Observed) -> bool:
+    """Whether the driver does not answer and nothing but time or a reboot mends it."""
+    run = seen.tool
+    if run is None or run.answer is not None:
+        return False
+    return run.timed_out or nvidia.is_version_mismatch(run.failure or "")
+
+
 def _told(run: ToolRun | None, address: str) -> ToolCard | None:
     cards = run.answer.cards if run is not None and run.answer is not None else ()
     return next((one for one in cards if one.address == address), None)
@@ -89,7 +97,8 @@ def _instances(gpu: Gpu, told: ToolCard | None, seen: Observed) -> tuple[Partiti
             Partition(
                 id=f"nvidia:{one.uuid}" if one.uuid else f"{gpu.id}/gi{one.gi}/ci{one.ci}",
                 index=index,
-                name=one.name,
+                # NVML names it with its card
+                name=(one.name or "").removeprefix(gpu.name).strip() or None,
                 gi=one.gi,
                 ci=one.ci,
             )

@@ -201,6 +201,9 @@ def _nvidia(run: Run, seen: Observed, found: Cards) -> None:
     if action is Action.INSTALL:
         program = toolkit.install(run)
         action = _action(run, found, program or _PLANNED, pointed=pointed)
+    if action is Action.GENERATE and found.nvidia_blocked:
+        run.progress(f"{run.root / generation.FILE} stays as it is: the NVIDIA driver does not answer")
+        action = Action.LEAVE
     if run.install == "false" and run.read(generation.FILE) is not None:
         run.progress(f"{run.root / generation.FILE} stays as it is (--install-nvidia-toolkit false)")
     if run.install != "false" and program is not None and systemctl is not None:
