@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _LAST_ACCEPTS = 1.0
 """Seconds in which a socket that another one has taken the place of still accepts."""
+_LAST_BYTES = 0.3
+"""Seconds for an answer that has begun to end, when the gate ends."""
 _NEXT_TRY_LEAST = 0.2
 """Seconds between two looks at a daemon at the least."""
 _RUNNING = quote(json.dumps({"status": ["running", "paused", "restarting"]}))
@@ -125,7 +127,13 @@ class RepoServer:
         for session in tuple(self._sessions):
             if not session.busy:
                 session.close()
-        await self._closed_within(seconds)
+        # logs and events never end by themselves; whoever waits for an answer gets more time
+        shortly = min(seconds, _LAST_BYTES)
+        await self._closed_within(shortly)
+        for session in tuple(self._sessions):
+            if session.answered:
+                session.abort()
+        await self._closed_within(seconds - shortly)
         for session in tuple(self._sessions):
             session.abort()
         await self._closed_within(None)

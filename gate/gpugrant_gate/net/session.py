@@ -58,6 +58,11 @@ class Session:
         return self._record.route
 
     @property
+    def answered(self) -> bool:
+        """At least the head of the daemon's answer has reached the client: what is still open is a stream."""
+        return self._record.answered
+
+    @property
     def received(self) -> int:
         """Bytes from the client."""
         return self._client.received
