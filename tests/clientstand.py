@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,13 +110,17 @@ def opened(generations: Sequence[str] = GENERATIONS, settings: str = "") -> Iter
         with _running(gate):
             stands = {d.engine: Stand(d, gate, gate.layout.repo_socket(d.name), folder) for d in daemons}
             for stand in stands.values():
-                rig.wait_for(lambda stand=stand: stand.docker("version").returncode == 0, seconds=60)  # type: ignore[misc]  # bound at once
+                rig.wait_for(partial(_answers, stand), seconds=60)
             status, answer = asyncio.run(gate.put(_snapshot(daemons)))
             assert status == 200, answer
             yield stands
     finally:
         made.close()
         shutil.rmtree(folder)
+
+
+def _answers(stand: Stand) -> bool:
+    return stand.docker("version").returncode == 0
 
 
 def _lay_machine(root: Path, gate: GateProcess, settings: str) -> None:
