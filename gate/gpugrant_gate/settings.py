@@ -22,6 +22,7 @@ KEYS = (
     "headTimeout",
     "idleTimeout",
     "bodyTimeout",
+    "headMax",
     "bodyMax",
     "drain",
     "audit",
@@ -45,6 +46,8 @@ class Limits:
     """For a kept connection without a request; docker's client drops its own after 30 s, docker-py checks first."""
     body_timeout: float = 60.0
     """For a body that is judged, at most `body_max` long."""
+    head_max: int = 64 * 1024
+    """Bytes of a head: docker sends a KiB, more where a build carries tokens of many registries (X-Registry-Config)."""
     body_max: int = 2 * 1024 * 1024
     """Bytes of a judged body: Compose files with large labels reach 300 KiB (design 5)."""
     large_bodies: int = 16
@@ -121,6 +124,7 @@ def _limits(values: Mapping[str, Value]) -> Limits:
         "headTimeout": ("head_timeout", lambda value: value.seconds(1, 3600)),
         "idleTimeout": ("idle_timeout", lambda value: value.seconds(1, 30 * DAY)),
         "bodyTimeout": ("body_timeout", lambda value: value.seconds(1, 3600)),
+        "headMax": ("head_max", lambda value: value.size(8 * 1024, 1024 * 1024)),
         "bodyMax": ("body_max", lambda value: value.size(64 * 1024, 16 * 1024 * 1024)),
         "drain": ("drain", lambda value: value.seconds(0, 30 * DAY)),
     }

@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -105,6 +106,30 @@ def test_runs_containers_and_passes_their_exit_status(gated: Gated) -> None:
 def test_the_end_of_stdin_arrives_and_the_output_after_it_too(gated: Gated) -> None:
     said = gated.ok("run", "-i", "--rm", *OFFLINE, IMAGE, "sh", "-c", "cat; sleep 0.3; echo late", text="hi\n")
     assert said == "hi\nlate"
+
+
+def test_attaches_by_websocket(gated: Gated) -> None:
+    """RFC 6455 as a browser speaks it: a handshake, one masked frame in, one frame out."""
+    shell = ("sh", "-c", "read line; echo got $line")
+    container = gated.ok("create", "-i", *OFFLINE, IMAGE, *shell)
+    gated.ok("start", container)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(20)
+        client.connect(str(gated.socket))
+        client.sendall(
+            f"GET /containers/{container}/attach/ws?stream=1&stdin=1&stdout=1 HTTP/1.1\r\nHost: d\r\n"
+            "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nOrigin: http://d\r\n\r\n".encode()
+        )
+        head = client.recv(4096)
+        assert head.startswith(b"HTTP/1.1 101 ")
+        assert b"Sec-Websocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n" in head
+        client.sendall(b"\x82\x83\0\0\0\0hi\n")
+        said = head.partition(b"\r\n\r\n")[2]
+        while b"got hi" not in said:
+            piece = client.recv(4096)
+            assert piece, said
+            said += piece
 
 
 def test_runs_the_long_lived_things(gated: Gated) -> None:

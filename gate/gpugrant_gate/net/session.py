@@ -125,7 +125,7 @@ class Session:
     def _look(self, seen: int) -> None:
         """Begins the request whose head is there; of what came ahead `seen` bytes are none."""
         try:
-            end = heads.find_end(self._ahead, seen)
+            end = heads.find_end(self._ahead, seen, self._host.limits.head_max)
         except Malformed as fault:
             self._refuse(fault)
             return

@@ -16,7 +16,7 @@ from gpugrant_gate.wire.faults import Malformed
 from gpugrant_gate.wire.framing import Framing
 
 HEAD_MAX = 64 * 1024
-"""Bytes of a head. Go's default is 1 MiB; docker sends at most a few KiB (X-Registry-Config)."""
+"""Bytes of a head, where nothing else is said. Go's default is 1 MiB; docker sends a few KiB (X-Registry-Config)."""
 HEADERS_MAX = 128
 """Header lines of a request; real clients send fewer than 20."""
 
@@ -80,7 +80,7 @@ def find_end(data: bytes | bytearray, seen: int = 0, most: int = HEAD_MAX) -> in
     if end >= 0:
         return end + 4
     if len(data) >= most:
-        raise Malformed(431, "wire.head-size", f"the request's head is longer than {most // 1024} KiB")
+        raise Malformed(431, "wire.head-size", f"the request's head is longer than {most / 1024:g} KiB")
     return 0
 
 

@@ -65,17 +65,18 @@ async def said_back(head: bytes, reader: asyncio.StreamReader, writer: asyncio.S
     """Answers with the request as it came."""
     body = b""
     if b"Transfer-Encoding: chunked" in head:
-        while size := int(await reader.readline(), 16):
+        while size := int(await reader.readuntil(b"\r\n"), 16):
             body += await reader.readexactly(size)
-            await reader.readline()
-        await reader.readline()
+            await reader.readuntil(b"\r\n")
+        await reader.readuntil(b"\r\n")
     elif (length := re.search(rb"Content-Length: ([0-9]+)", head)) is not None:
         body = await reader.readexactly(int(length[1]))
     writer.write(reply(json.dumps([head.split(b"\r\n")[0].decode(), body.decode("latin-1")]).encode()))
 
 
 async def echoed(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.readexactly(2)
+    length = re.search(rb"Content-Length: ([0-9]+)", head)
+    await reader.readexactly(int(length[1]) if length is not None else 0)
     writer.write(b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
     writer.write(await reader.read() + b"!")
 

@@ -365,7 +365,7 @@ class TestLimits:
 
     @pytest.fixture
     def limits(self) -> Limits:
-        return Limits(head_timeout=0.05, body_timeout=0.05, connections=2, linger=0.05)
+        return Limits(head_timeout=0.05, body_timeout=0.05, connections=2, linger=0.05, head_max=1024, body_max=1000)
 
     async def test_a_head_that_does_not_come_is_not_waited_for(self, bench: Bench) -> None:
         assert statuses(await bench.ask(b"GET /plain HTTP/1.1\r\n")) == [408]
@@ -382,6 +382,22 @@ class TestLimits:
         assert "close some" in message(await bench.ask(b""))
         for _, writer in others:
             writer.close()
+
+    async def test_a_head_has_a_size(self, bench: Bench) -> None:
+        bench.daemon.answers("plain", reply())
+        assert statuses(await bench.ask(LAST.replace(b"Host:", b"Host: " + b"d" * 900))) == [200]
+        said = await bench.ask(LAST.replace(b"Host:", b"Host: " + b"d" * 1000))
+        assert message(said) == "the request's head is longer than 1 KiB [wire.head-size]"
+
+    @pytest.mark.parametrize("chunked", [False, True])
+    async def test_a_judged_body_has_a_size(self, bench: Bench, chunked: bool) -> None:
+        bench.daemon.answers("judged", reply())
+        for size, status in ((1000, 200), (1001, 413)):
+            head, body = b"Content-Length: %d\r\n" % size, b"x" * size
+            if chunked:
+                head, body = b"Transfer-Encoding: chunked\r\n", b"%x\r\n%b\r\n0\r\n\r\n" % (size, body)
+            said = await bench.ask(b"POST /judged HTTP/1.1\r\nConnection: close\r\n" + head + b"\r\n" + body)
+            assert statuses(said) == [status]
 
     async def test_a_head_that_comes_a_byte_at_a_time_has_no_more_time(self, bench: Bench) -> None:
         reader, writer = await bench.connect()
