@@ -136,13 +136,15 @@ def answering(machine: GpuMachine, gate: snapshot.GateStatus | None) -> snapshot
     if gate is None or gate.epoch != machine.status.ledger_epoch:
         return gate
     grants = snapshot.ordered(ledger_grants(machine))
-    digest = snapshot.digest(gate.api_id, machine.metadata.name, machine.metadata.uid, grants)
+    policy = snapshot.SnapshotPolicy(revocation="Stop") if machine.status.revocation == "Stop" else None
+    digest = snapshot.digest(gate.api_id, machine.metadata.name, machine.metadata.uid, grants, policy)
     return gate.model_copy(update={"digest": digest})
 
 
 def after(before: GpuMachine, decision: Decision) -> GpuMachine:
     """The machine as it is stored once the decision's ledger is written."""
-    status = before.status.model_copy(update={"allocations": decision.allocations, "ledger_epoch": decision.epoch})
+    update = {"allocations": decision.allocations, "ledger_epoch": decision.epoch, "revocation": decision.revocation}
+    status = before.status.model_copy(update=update)
     return before.model_copy(update={"status": GpuMachineStatus.model_validate(status.to_json())})
 
 
@@ -159,4 +161,5 @@ def ledger_grants(machine: GpuMachine) -> tuple[snapshot.SnapshotGrant, ...]:
         for allocation in machine.status.allocations
         for holder in allocation.repos
         for grant in holder.grants
+        if not grant.waits
     )

@@ -73,6 +73,13 @@ class SnapshotGrant(Wire):
         return data
 
 
+class SnapshotPolicy(Wire):
+    """What the machine's owner wants of its gate."""
+
+    revocation: Literal["Retain", "Stop"] = "Retain"
+    """What becomes of running containers that use a device which is taken away."""
+
+
 class Snapshot(Wire):
     """All that one gate enforces. `digest` covers everything but `epoch` and `issued_at`."""
 
@@ -82,8 +89,15 @@ class Snapshot(Wire):
     machine_uid: str = Field(min_length=1)
     epoch: int = Field(ge=0)
     issued_at: Moment
+    policy: SnapshotPolicy | None = None
+    """Absent: all defaults, so that a snapshot without wishes is the same for every version."""
     grants: tuple[SnapshotGrant, ...]
     digest: Digest
+
+    @property
+    def stops(self) -> bool:
+        """Running containers that use a device which is taken away are stopped."""
+        return self.policy is not None and self.policy.revocation == "Stop"
 
     def to_json(self) -> dict[str, Any]:
         data = super().to_json()
@@ -102,15 +116,23 @@ class Snapshot(Wire):
         )
 
 
-def digest(api_id: str, machine: str, machine_uid: str, grants: tuple[SnapshotGrant, ...]) -> str:
+def digest(
+    api_id: str,
+    machine: str,
+    machine_uid: str,
+    grants: tuple[SnapshotGrant, ...],
+    policy: SnapshotPolicy | None = None,
+) -> str:
     """`sha256:<hex>` over the canonical JSON (sorted keys, no blanks, grants in their total order)."""
-    body = {
+    body: dict[str, Any] = {
         "schema": 1,
         "apiId": api_id,
         "machine": machine,
         "machineUid": machine_uid,
         "grants": [grant.to_json() for grant in grants],
     }
+    if policy is not None:
+        body["policy"] = policy.to_json()
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -123,6 +145,7 @@ def build(
     epoch: int,
     issued_at: datetime,
     grants: tuple[SnapshotGrant, ...],
+    policy: SnapshotPolicy | None = None,
 ) -> Snapshot:
     """A snapshot with its grants in order and its digest."""
     in_order = ordered(grants)
@@ -132,8 +155,9 @@ def build(
         machine_uid=machine_uid,
         epoch=epoch,
         issued_at=issued_at,
+        policy=policy,
         grants=in_order,
-        digest=digest(api_id, machine, machine_uid, in_order),
+        digest=digest(api_id, machine, machine_uid, in_order, policy),
     )
 
 
@@ -148,7 +172,8 @@ def _order(grant: SnapshotGrant) -> tuple[str, ...]:
 
 def sound(snapshot: Snapshot) -> bool:
     """Whether the digest is that of the contents: a torn or edited file is not."""
-    return snapshot.digest == digest(snapshot.api_id, snapshot.machine, snapshot.machine_uid, snapshot.grants)
+    its = snapshot
+    return its.digest == digest(its.api_id, its.machine, its.machine_uid, its.grants, its.policy)
 
 
 def fence(current: Snapshot | None, retired: tuple[str, ...], incoming: Snapshot) -> Reason | None:
@@ -192,14 +217,20 @@ class RepoStatus(Lenient):
     reason: str = ""
     """A Reason when not fit."""
     message: str = ""
+    unseen: bool = False
+    """Its containers were not looked at yet: what they use is not known."""
 
 
 class Pending(Lenient):
-    """A repo's hardware request that was judged under an older epoch and has not ended yet."""
+    """What still stands against an answer: a hardware request that was judged under an older epoch and has not ended,
+    or containers that were not brought to their end yet."""
 
     repo: str
     device: str
     since: datetime
+    reason: str = ""
+    """RevokeStuck: a container survives being killed."""
+    message: str = ""
 
 
 class GrantInForce(Lenient):
@@ -217,6 +248,20 @@ class InUse(Lenient):
     name: str = ""
 
 
+class Case(Lenient):
+    """One thing that the sweep found or did."""
+
+    reason: str
+    """UngrantedDeviceInUse, RestartPolicyRemoved, ContainerStopped, ContainerStarted or RevokeStuck."""
+    repo: str
+    container: str
+    """Full id."""
+    name: str = ""
+    devices: tuple[str, ...] = ()
+    message: str
+    time: datetime
+
+
 class SnapshotAnswer(Lenient):
     """200 of `PUT /v1/snapshot`."""
 
@@ -224,6 +269,8 @@ class SnapshotAnswer(Lenient):
     applied_at: datetime
     repos: tuple[RepoStatus, ...] = ()
     pending: tuple[Pending, ...] = ()
+    running: tuple[InUse, ...] = ()
+    """As in the status."""
 
 
 class WorkerStatus(Lenient):
@@ -251,6 +298,10 @@ class GateStatus(Lenient):
     pending: tuple[Pending, ...] = ()
     in_use: tuple[InUse, ...] | None = None
     """Only with `?inUse=1`; None: not asked."""
+    running: tuple[InUse, ...] = ()
+    """The containers that hold devices, as each repo's daemon was last looked at."""
+    cases: tuple[Case, ...] = ()
+    """The latest that the sweep found, oldest first."""
     inventory_hash: str = ""
     fingerprint: str = ""
     """Of this machine's hardware and drivers, at most a minute old (gpugrant_crds.fingerprint)."""

@@ -97,6 +97,9 @@ class GpuMachineSpec(Model):
     """The node that this machine is; absent: the object's own name. Can't be added, changed or removed."""
     toolkit: Toolkit | None = None
     """The NVIDIA Container Toolkit on this machine."""
+    revocation: Literal["Retain", "Stop"] | None = None
+    """What becomes of a running container whose device is taken away. Retain (also when absent): it goes on running
+    and can't be started again. Stop: it is stopped."""
     detection: Detection | None = None
     """When the machine's GPUs are looked for."""
 
@@ -161,6 +164,8 @@ class HeldGrant(Model):
     """The grant's uid: an object of the same name made anew is another grant."""
     exclusive: bool = False
     """It reserves the device for its repo."""
+    waits: bool = False
+    """It is not in force yet: a container of another repo still runs with the device."""
     expires_at: Time | None = None
     """It ends then."""
     hardware: Text | None = None
@@ -279,6 +284,8 @@ class GpuMachineStatus(Model):
     """The ledger: who holds which device. It alone decides what the gate enforces."""
     ledger_epoch: int = 0
     """Rises by one with each change of what the gate has to enforce."""
+    revocation: Literal["Retain", "Stop"] | None = None
+    """What the gate was told to do with running containers whose device is taken away."""
     gate: GateSync | None = None
     """What the gate enforces."""
     conditions: tuple[Condition, ...] = ()

@@ -12,7 +12,7 @@ from datetime import datetime
 from gpugrant_crds import names
 from gpugrant_crds.decide.ledger import Ledger
 from gpugrant_crds.reasons import Reason
-from gpugrant_crds.snapshot import GateStatus, RepoStatus
+from gpugrant_crds.snapshot import GateStatus, InUse, RepoStatus
 from gpugrant_crds.v1alpha1 import GpuMachine, RepoGpuGrant
 
 
@@ -175,11 +175,47 @@ def _releasing(it: Candidate) -> Refused | None:
     spec = it.grant.spec
     for debt in it.ledger.owed(spec.device):
         if debt.repo != spec.repo and (spec.exclusive or debt.exclusive):
+            stuck = _stuck(it.gate, debt.repo, spec.device)
+            if stuck:
+                return Refused(Reason.REVOKE_STUCK, f"{spec.device} on {spec.machine} can't be taken back: {stuck}")
             return Refused(
                 Reason.RELEASING,
                 f"{spec.device} on {spec.machine} is being taken from repo {debt.repo}; waiting for the gate's answer",
             )
     return None
+
+
+def _stuck(gate: GateStatus | None, repo: str, device: str) -> str:
+    """Why the device can't be taken from the repo, as its gate says; empty: it only takes a while."""
+    pending = gate.pending if gate is not None else ()
+    found = (entry for entry in pending if (entry.repo, entry.device) == (repo, device))
+    return next((entry.message for entry in found if entry.reason == Reason.REVOKE_STUCK), "")
+
+
+def in_use_by_others(device: str, repo: str, machine: str, gate: GateStatus | None) -> Refused | None:
+    """R49: why an exclusive grant of the device can't take effect yet. What was not looked at may be in use."""
+    if gate is None:
+        return None
+    others = [use for use in gate.running if use.device == device and use.repo != repo]
+    if others:
+        named = ", ".join(f"{_container(use)} of repo {use.repo}" for use in others[:_NAMED_MOST])
+        more = f" and {len(others) - _NAMED_MOST} more" if len(others) > _NAMED_MOST else ""
+        what = "container" if len(others) == 1 else "containers"
+        message = f"{device} on {machine} is still in use by {what} {named}{more}; the grant takes effect without them"
+        return Refused(Reason.IN_USE_BY_OTHERS, message)
+    unseen = [known.name for known in gate.repos if known.unseen and known.name != repo]
+    if unseen:
+        waits = f"the gate has not looked at the containers of {', '.join(unseen[:_NAMED_MOST])} yet"
+        return Refused(Reason.IN_USE_BY_OTHERS, f"{device} on {machine} may be in use: {waits}")
+    return None
+
+
+_NAMED_MOST = 8
+"""Containers in one message."""
+
+
+def _container(use: InUse) -> str:
+    return f"{use.name} ({use.container[:12]})" if use.name else use.container[:12]
 
 
 Rule = Callable[[Candidate], Refused | None]

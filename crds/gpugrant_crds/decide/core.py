@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Literal
 
 from gpugrant_crds import snapshot, timestamps
 from gpugrant_crds.decide import conflicts, ledger, verdicts
@@ -23,6 +24,8 @@ class Decision:
     """The next ledger, to be stored by compare-and-swap."""
     epoch: int
     """The old epoch, or one more when what the gate enforces changes."""
+    revocation: Literal["Stop"] | None
+    """What it does with running containers whose device is taken away; None: nothing."""
     grants: tuple[SnapshotGrant, ...]
     verdicts: Mapping[str, Verdict]
     """By the grant's uid."""
@@ -40,6 +43,7 @@ class Decision:
             epoch=self.epoch,
             issued_at=issued_at,
             grants=self.grants,
+            policy=verdicts.policy(self.revocation),
         )
 
 
@@ -68,7 +72,9 @@ def decide(
     hardware = machine.hardware
     ledger_now, refused = _admit_all(machine, stored.values(), ledger_now, gate, now, unserved, repos, hardware)
     enforced = ledger_now.snapshot_grants()
-    epoch = machine.status.ledger_epoch + (1 if enforced != before.snapshot_grants() else 0)
+    revocation = "Stop" if machine.spec.revocation == "Stop" else None
+    changed = (enforced, revocation) != (before.snapshot_grants(), machine.status.revocation)
+    epoch = machine.status.ledger_epoch + (1 if changed else 0)
     standing = Standing(
         machine=machine,
         ledger=ledger_now,
@@ -86,6 +92,7 @@ def decide(
     return Decision(
         allocations=ledger_now.allocations(),
         epoch=epoch,
+        revocation=revocation,
         grants=enforced,
         verdicts={uid: verdicts.judge(standing, grant, refused.get(uid)) for uid, grant in stored.items()},
         machine_released=_machine_released(standing),
@@ -154,7 +161,9 @@ def _admit(candidate: Candidate) -> tuple[Entry | None, Refused | None]:
     why = conflicts.first_refusal(candidate)
     if why is not None or candidate.repo is None:
         return None, why
-    held = ledger.held(grant, exclusive=bool(grant.spec.exclusive), hardware=candidate.hardware)
+    exclusive = bool(grant.spec.exclusive)
+    waits = exclusive and _used_by_others(candidate) is not None
+    held = ledger.held(grant, exclusive=exclusive, waits=waits, hardware=candidate.hardware)
     return Entry(grant.spec.device, grant.spec.repo, candidate.repo.id, held), None
 
 
@@ -164,10 +173,21 @@ def _renewed(candidate: Candidate, present: Entry) -> tuple[Entry, Refused | Non
     why = None
     if exclusive and not present.grant.exclusive:
         why = conflicts.first_refusal(candidate, conflicts.EXCLUSION)
+    # once in force it stays so: nobody takes it away by starting a container (R49)
+    waits = exclusive and present.grant.waits and (candidate.gate is None or _used_by_others(candidate) is not None)
     held = ledger.held(
-        candidate.grant, exclusive=exclusive and why is None, hardware=candidate.hardware, before=present.grant
+        candidate.grant,
+        exclusive=exclusive and why is None,
+        waits=waits,
+        hardware=candidate.hardware,
+        before=present.grant,
     )
     return present if held == present.grant else replace(present, grant=held), why
+
+
+def _used_by_others(candidate: Candidate) -> Refused | None:
+    spec = candidate.grant.spec
+    return conflicts.in_use_by_others(spec.device, spec.repo, spec.machine, candidate.gate)
 
 
 def _machine_released(standing: Standing) -> bool:

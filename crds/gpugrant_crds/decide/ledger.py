@@ -108,7 +108,7 @@ class Ledger:
         )
 
     def snapshot_grants(self) -> tuple[SnapshotGrant, ...]:
-        """What the gate has to enforce: exactly what is held, in the snapshot's order."""
+        """What the gate has to enforce: all that is held and waits for nobody, in the snapshot's order."""
         return snapshot.ordered(
             SnapshotGrant(
                 repo=entry.repo,
@@ -118,6 +118,7 @@ class Ledger:
                 grant=GrantRef(namespace=entry.grant.namespace, name=entry.grant.name, uid=entry.grant.uid),
             )
             for entry in self.entries.values()
+            if not entry.grant.waits
         )
 
 
@@ -134,7 +135,12 @@ def read(status: GpuMachineStatus) -> Ledger:
 
 
 def held(
-    grant: RepoGpuGrant, *, exclusive: bool, hardware: Iterable[str] = (), before: HeldGrant | None = None
+    grant: RepoGpuGrant,
+    *,
+    exclusive: bool,
+    waits: bool = False,
+    hardware: Iterable[str] = (),
+    before: HeldGrant | None = None,
 ) -> HeldGrant:
     """The grant as the ledger remembers it. `hardware` are the atoms that its name stands for now; what is remembered
     of `before` counts, until the grant asks to be bound again (R47)."""
@@ -147,6 +153,7 @@ def held(
         name=grant.metadata.name,
         uid=grant.metadata.uid,
         exclusive=exclusive,
+        waits=waits,
         expires_at=None if expiry is None else timestamps.write(expiry),
         hardware=(None if anew or before is None else before.hardware) or _single(grant.spec.device, hardware),
         rebound=wish if anew else before.rebound if before is not None else None,

@@ -12,7 +12,7 @@ from gpugrant_crds.decide import conflicts, ledger
 from gpugrant_crds.decide.conflicts import Refused
 from gpugrant_crds.decide.ledger import Entry, Ledger
 from gpugrant_crds.reasons import Reason
-from gpugrant_crds.snapshot import GateStatus, RepoStatus
+from gpugrant_crds.snapshot import GateStatus, RepoStatus, SnapshotPolicy
 from gpugrant_crds.v1alpha1 import REBIND_ANNOTATION, GpuMachine, RepoGpuGrant
 
 GRACE = timedelta(minutes=10)
@@ -89,8 +89,13 @@ def answer(machine: GpuMachine, gate: GateStatus | None) -> GateStatus | None:
 
 
 def _digest(machine: GpuMachine, api_id: str) -> str:
-    grants = ledger.read(machine.status).snapshot_grants()
-    return snapshot.digest(api_id, machine.metadata.name, machine.metadata.uid, grants)
+    grants, told = ledger.read(machine.status).snapshot_grants(), policy(machine.status.revocation)
+    return snapshot.digest(api_id, machine.metadata.name, machine.metadata.uid, grants, told)
+
+
+def policy(revocation: str | None) -> SnapshotPolicy | None:
+    """What a snapshot says of it."""
+    return SnapshotPolicy(revocation="Stop") if revocation == "Stop" else None
 
 
 def judge(standing: Standing, grant: RepoGpuGrant, refused: Refused | None) -> Verdict:
@@ -211,7 +216,18 @@ def _enforcement(standing: Standing, grant: RepoGpuGrant, entry: Entry) -> tuple
     if entry.device not in standing.devices:
         missing = conflicts.no_such_device(entry.device, name, machine.device_names or ())
         return "True", Refused(Reason.DEVICE_GONE, f"{missing}; the name stays held for repo {entry.repo}")
+    if entry.grant.exclusive:
+        in_use = conflicts.in_use_by_others(entry.device, entry.repo, name, gate)
+        if entry.grant.waits or (in_use is not None and not _was_ready(grant)):
+            waiting = in_use or Refused(Reason.GATE_PENDING, "accepted; waiting for the next answer of the gate")
+            return ("False" if entry.grant.waits else "True"), waiting
     return "True", None
+
+
+def _was_ready(grant: RepoGpuGrant) -> bool:
+    ready = conditions.find(grant.status.conditions, conditions.READY)
+    current = ready is not None and ready.observed_generation == grant.metadata.generation
+    return current and ready is not None and ready.status == "True"
 
 
 def _enforced_message(standing: Standing, grant: RepoGpuGrant) -> str:

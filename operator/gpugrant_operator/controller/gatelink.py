@@ -77,7 +77,7 @@ class GateLink:
         Differs exactly when something has to be decided again.
         """
         report = self.report
-        bare = None if report is None else report.model_copy(update={"applied_at": None, "grants": ()})
+        bare = None if report is None else report.model_copy(update={"applied_at": None, "grants": (), "cases": ()})
         return bare, self.answering
 
     @property
@@ -170,6 +170,7 @@ def _reported(before: GateStatus | None, snapshot: Snapshot, answer: SnapshotAns
             "applied_at": answer.applied_at,
             "repos": answer.repos,
             "pending": answer.pending,
+            "running": answer.running,
         }
     )
 

@@ -18,7 +18,15 @@ from gpugrant_crds.v1alpha1 import FINALIZER, GpuMachine, GpuMachineStatus, Repo
 from gpugrant_operator.reconcile import facts, standing
 from gpugrant_operator.reconcile.observed import Observed
 
-_THE_GATES = frozenset({Reason.REPO_NOT_FOUND, Reason.REPO_ID_MISMATCH, Reason.DAEMON_UNFIT, Reason.ROOTLESS_DAEMON})
+_THE_GATES = frozenset(
+    {
+        Reason.REPO_NOT_FOUND,
+        Reason.REPO_ID_MISMATCH,
+        Reason.DAEMON_UNFIT,
+        Reason.ROOTLESS_DAEMON,
+        Reason.IN_USE_BY_OTHERS,
+    }
+)
 """What comes right on the node, and is seen in the gate's report."""
 
 
@@ -134,6 +142,7 @@ def _ledger(machine: GpuMachine, decision: Decision) -> GpuMachineStatus:
         update={
             "allocations": decision.allocations,
             "ledger_epoch": decision.epoch,
+            "revocation": decision.revocation,
             "grant_count": len(decision.grants),
         }
     )
