@@ -40,12 +40,19 @@ async def gate(root: Path) -> AsyncIterator[GateProcess]:
     await process.start()
     await process.until_served("a")
     yield process
-    await process.close()
+    for started in (*SUCCESSORS, process):
+        await started.close()
+    SUCCESSORS.clear()
+
+
+SUCCESSORS: list[GateProcess] = []
+"""Of the gate of one test."""
 
 
 def successor_of(gate: GateProcess) -> GateProcess:
-    """Another gate of the same root, before the same daemons."""
-    return GateProcess(gate.root, gate.daemons)
+    """Another gate of the same root, before the same daemons; it ends with the test."""
+    SUCCESSORS.append(GateProcess(gate.root, gate.daemons))
+    return SUCCESSORS[-1]
 
 
 class Stream:
@@ -151,7 +158,6 @@ async def test_an_older_gate_cuts_what_is_open_when_its_time_is_over(gate: GateP
             assert await stream.reader.read() == b""
     stream.writer.close()
     assert b"200 OK" in await second.ask("a", b"GET /version HTTP/1.0\r\n\r\n")
-    await second.close()
 
 
 async def test_an_idle_connection_ends_and_a_request_that_is_open_is_answered(gate: GateProcess) -> None:
@@ -182,7 +188,6 @@ async def test_an_idle_connection_ends_and_a_request_that_is_open_is_answered(ga
         assert await gate.process.wait() == 0
     for writer in (idle_writer, busy_writer):
         writer.close()
-    await second.close()
 
 
 @pytest.mark.req("R51", "D8")
@@ -212,7 +217,6 @@ async def test_a_revocation_is_answered_only_when_it_counts_in_the_older_gate_to
 
     await second.until(nothing_pending)
     assert (await second.create())[0] == 403
-    await second.close()
 
 
 @pytest.mark.req("R51")
@@ -246,7 +250,6 @@ async def test_an_older_gate_without_its_successor_gives_all_hardware_up(gate: G
     await third.until_served("a")
     assert (await third.put(made(2)))[0] == 200
     stream.writer.close()
-    await third.close()
 
 
 async def test_a_successor_that_dies_on_the_way_changes_nothing(gate: GateProcess) -> None:

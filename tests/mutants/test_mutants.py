@@ -34,6 +34,7 @@ POLICY = "tests/gate/policy"
 BUILDS = "tests/gate/life/test_buildkit.py"
 WIRE = "tests/gate/wire"
 NET = "tests/gate/net"
+HANDOVER = "tests/gate/test_handover.py"
 MUTANTS = {
     "an exclusive grant doesn't keep others out": Mutant(
         "gpugrant_crds/decide/conflicts.py",
@@ -236,6 +237,36 @@ MUTANTS = {
         "elif not self._exchange.may_pipe:",
         "elif self._exchange is not None:",
         f"{NET}/test_hijack.py",
+    ),
+    "a socket is where clients find it before it has its rights": Mutant(
+        "gpugrant_gate/net/listener.py",
+        'os.chmod("s", mode, dir_fd=folder)',
+        "os.umask(0)",
+        f"{NET}/test_listener.py",
+    ),
+    "an inherited socket is served under rights that no longer hold": Mutant(
+        "gpugrant_gate/net/listener.py",
+        "or one.inode not in (None, inode) or not same_rights:",
+        "or one.inode not in (None, inode):",
+        f"{NET}/test_listener.py",
+    ),
+    "a revocation is answered before it counts in the older gate": Mutant(
+        "gpugrant_gate/net/pool.py",
+        "return [*self.members, *([] if elder is None else [elder])]",
+        "return [*self.members]",
+        f"{HANDOVER} -k revocation",
+    ),
+    "an older gate goes on without its successor": Mutant(
+        "gpugrant_gate/net/leaving.py",
+        "    await pool.abandon(machine)",
+        "    await asyncio.sleep(0)",
+        f"{HANDOVER} -k without_its_successor",
+    ),
+    "a gate that may not get everything accepts no more": Mutant(
+        "gpugrant_gate/net/gate.py",
+        "                self.pool.resume()",
+        "                pass",
+        f"{HANDOVER} -k dies_on_the_way",
     ),
     "a time without a zone is a moment": Mutant(
         "gpugrant_crds/snapshot.py",
