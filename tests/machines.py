@@ -64,8 +64,9 @@ class Machine:
             self.link(f"{base}/driver", f"../../drivers/{driver}")
 
     def drm(self, address: str, card: int, render: int | None) -> None:
-        for name in (f"card{card}", *([] if render is None else [f"renderD{render}"])):
-            self.write(f"sys/bus/pci/devices/{address}/drm/{name}/dev")
+        numbers = {f"card{card}": card} | ({} if render is None else {f"renderD{render}": render})
+        for name, minor in numbers.items():
+            self.write(f"sys/bus/pci/devices/{address}/drm/{name}/dev", f"226:{minor}\n")
             self.link(f"sys/class/drm/{name}/device", f"../../../bus/pci/devices/{address}")
             self.write(f"dev/dri/{name}")
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpugrant_operator.node.sources import values
 from gpugrant_operator.node.tree import Tree
 
 _DRM_MAJOR = 226
@@ -58,17 +59,21 @@ def read_numbers(tree: Tree, paths: Iterable[str]) -> Numbers:
                 real[path] = (os.major(info.st_rdev), os.minor(info.st_rdev))
         name = path.rpartition("/")[2]
         for source in (f"sys/class/drm/{name}/dev", f"sys/class/{name}/{name}/dev", f"sys/class/misc/{name}/dev"):
-            match = re.fullmatch(r"([0-9]{1,4}):([0-9]{1,7})", tree.text(source) or "")
-            if match:
-                sysfs[name] = (int(match[1]), int(match[2]))
-    return Numbers(real, sysfs, _table(tree.text("proc/devices") or ""), _table(tree.text("proc/misc") or ""))
+            found = values.read(tree, source, values.numbers, "two numbers such as 226:128")
+            if found is not None:
+                sysfs[name] = found
+    return Numbers(real, sysfs, _table(tree, "proc/devices"), _table(tree, "proc/misc"))
 
 
-def _table(text: str) -> dict[str, int]:
+def _table(tree: Tree, path: str) -> dict[str, int]:
     """`number name` lines; those of block devices in /proc/devices are left out."""
-    lines = text.partition("Block devices:")[0].splitlines()
+    text = tree.text(path)
+    lines = (text or "").partition("Block devices:")[0].splitlines()
     matches = (re.fullmatch(r"\s*([0-9]{1,7})\s+(\S+)\s*", line) for line in lines)
-    return {match[2]: int(match[1]) for match in matches if match}
+    found = {match[2]: int(match[1]) for match in matches if match}
+    if text is not None and not found:
+        tree.remark(path, "is no table of device numbers")
+    return found
 
 
 def plan(paths: Iterable[str], numbers: Numbers) -> tuple[tuple[Node, ...], tuple[str, ...]]:

@@ -148,7 +148,9 @@ def _make_nodes(run: Run, seen: Observed) -> None:
     """For a recorded tree: real nodes below the root, with the recorded numbers."""
     if run.tree.is_live:
         return
+    known = len(run.tree.faults)
     wanted, unknown = nodes.plan(seen.device_nodes, nodes.read_numbers(run.tree, seen.device_nodes))
+    run.problems.extend(("ProbeFailed", fault) for fault in run.tree.faults[known:])
     run.problems.extend(("NoDeviceNode", clause) for clause in unknown)
     if run.options.dry_run:
         run.planned = frozenset(node.path for node in wanted)

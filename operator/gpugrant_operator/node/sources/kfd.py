@@ -29,6 +29,7 @@ def _node(tree: Tree, path: str, name: str) -> amd.KfdNode | None:
     if number is None:
         tree.remark(path, "has no name of a node")
         return None
+    values.line(tree, f"{path}/name")
     gpu_id = values.read(tree, f"{path}/gpu_id", values.natural, "a number", required=True)
     properties = _properties(tree, f"{path}/properties", ("simd_count",))
     if not gpu_id or not properties.get("simd_count"):

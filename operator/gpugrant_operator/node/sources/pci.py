@@ -36,13 +36,16 @@ def functions(tree: Tree) -> tuple[tuple[PciFunction, ...], bool]:
 def _function(tree: Tree, path: str, address: str) -> PciFunction | bool | None:
     """None: it can't be read; False: it is something else, such as a bridge or a disk."""
     class_code = values.read(tree, f"{path}/class", values.hex_of(6), "a class such as 0x030000", required=True)
-    if class_code is not None and class_code[:2] not in ("03", "12"):
-        # hundreds on a server: only displays and accelerators are read further
-        return False
     vendor = values.read(tree, f"{path}/vendor", values.hex_of(4), "a vendor such as 0x10de", required=True)
     device = values.read(tree, f"{path}/device", values.hex_of(4), "a device such as 0x27b2", required=True)
     if class_code is None or vendor is None or device is None:
         return None
+    if class_code[:2] not in ("03", "12"):
+        # hundreds on a server: only displays and accelerators are read further
+        return False
+    drm = tuple(entry for entry in tree.names(f"{path}/drm") if DRM_NODE.fullmatch(entry))
+    for entry in drm:
+        values.read(tree, f"{path}/drm/{entry}/dev", values.numbers, "two numbers such as 226:128")
     return PciFunction(
         address=address,
         vendor=vendor,
@@ -52,7 +55,7 @@ def _function(tree: Tree, path: str, address: str) -> PciFunction | bool | None:
         subsystem_device=values.read(tree, f"{path}/subsystem_device", values.hex_of(4), "a device such as 0x27b2"),
         revision=values.read(tree, f"{path}/revision", values.hex_of(2), "a revision such as 0xa1"),
         driver=tree.link_name(f"{path}/driver"),
-        drm=tuple(entry for entry in tree.names(f"{path}/drm") if DRM_NODE.fullmatch(entry)),
+        drm=drm,
         numa_node=_numa(tree, path),
         vram_bytes=values.read(tree, f"{path}/mem_info_vram_total", values.natural, "a number of bytes"),
         product_name=values.line(tree, f"{path}/product_name"),

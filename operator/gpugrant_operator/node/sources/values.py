@@ -51,6 +51,12 @@ def integer(text: str) -> int | None:
     return int(text) if re.fullmatch(r"-?[0-9]{1,19}", text) else None
 
 
+def numbers(text: str) -> tuple[int, int] | None:
+    """A device's major and minor, `226:128`."""
+    match = re.fullmatch(r"([0-9]{1,4}):([0-9]{1,7})", text)
+    return (int(match[1]), int(match[2])) if match else None
+
+
 def hex_of(digits: int) -> Callable[[str], str | None]:
     """A parser of `0x10de` as `10de`, with exactly so many digits."""
 
