@@ -226,6 +226,18 @@ MUTANTS = {
         "if len(head) <= HEAD_MAX else None",
         f"{NET}/test_prepared.py",
     ),
+    "another daemon's connection is used": Mutant(
+        "gpugrant_gate/net/upstream.py",
+        "            if is_judged(link):",
+        "            if link.writable:",
+        f"{NET}/test_upstream.py",
+    ),
+    "what a daemon says too much is the next answer": Mutant(
+        "gpugrant_gate/wire/exchange.py",
+        "if self._decoder is not None and self._decoder.rest:",
+        "if self._decoder is None:",
+        f"{WIRE}/test_exchange.py",
+    ),
     "what was meant for a refused pipe is a request": Mutant(
         "gpugrant_gate/net/turn.py",
         "if routed.exchange is Carrying.HIJACK:",

@@ -53,11 +53,6 @@ class Session:
         self._wait()
 
     @property
-    def route(self) -> str:
-        """The id of the route that is worked on, or was last."""
-        return self._record.route
-
-    @property
     def answered(self) -> bool:
         """At least the head of the daemon's answer has reached the client: what is still open is a stream."""
         return self._record.answered

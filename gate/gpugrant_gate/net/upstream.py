@@ -114,13 +114,13 @@ class Idle:
             self._timer = loop.call_later(self._seconds, self._tidy)
 
 
-async def read_head(link: Link, *, upgradable: bool = False) -> ResponseHead:
+async def read_head(link: Link) -> ResponseHead:
     """The head of the daemon's final answer, taken from the link; raises Unreachable or Malformed."""
     while True:
         end = link.buffered.find(b"\r\n\r\n") + 4
         if end >= 4:
             head = heads.parse_response(link.take(end))
-            if head.status >= 200 or (upgradable and head.status == 101):
+            if head.status >= 200:
                 return head
         elif len(link.buffered) > heads.HEAD_MAX:
             raise Malformed(502, "wire.answer", "the daemon's answer has a head that is too long")
