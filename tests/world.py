@@ -294,6 +294,7 @@ class Gate:
     unfit: dict[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     bytes_of_inventory: bytes | None = None
+    fingerprint: str = ""
     exclusive: frozenset[str] = frozenset()
     pushes: list[int] = field(default_factory=list)
     questions: int = 0
@@ -334,6 +335,7 @@ class Gate:
             repos=self._repos(),
             pending=tuple(self.pending),
             in_use=() if in_use else None,
+            fingerprint=self.fingerprint,
             problems=self.problems,
         )
 

@@ -35,6 +35,8 @@ BUILDS = "tests/gate/life/test_buildkit.py"
 WIRE = "tests/gate/wire"
 NET = "tests/gate/net"
 HANDOVER = "tests/gate/test_handover.py"
+ATOMS = "tests/crds/test_atoms.py"
+MOVED = "tests/crds/decide/test_moved.py"
 MUTANTS = {
     "an exclusive grant doesn't keep others out": Mutant(
         "gpugrant_crds/decide/conflicts.py",
@@ -53,6 +55,42 @@ MUTANTS = {
         "if gate.epoch == machine.status.ledger_epoch and gate.digest != _digest(machine, gate.api_id):",
         "if gate.epoch < 0:",
         DECIDE,
+    ),
+    "a MIG instance is told by the beginning of its number": Mutant(
+        "gpugrant_crds/atoms.py",
+        'return part == whole or part.startswith(f"{whole}/")',
+        "return part.startswith(whole)",
+        ATOMS,
+    ),
+    "a MIG device shares its whole card": Mutant(
+        "gpugrant_crds/atoms.py",
+        "partial = {part.card for part in parts} if len(parts) == len(caps) else set()",
+        "partial = set[str]()",
+        ATOMS,
+    ),
+    "a capability that nobody knows is as good as any": Mutant(
+        "gpugrant_crds/atoms.py",
+        "partial = {part.card for part in parts} if len(parts) == len(caps) else set()",
+        "partial = {part.card for part in parts}",
+        ATOMS,
+    ),
+    "a mount of a device is no device": Mutant(
+        "gpugrant_crds/atoms.py",
+        "[node.source for node in edits.device_nodes] + [mount.host_path for mount in edits.mounts]",
+        "[node.source for node in edits.device_nodes]",
+        ATOMS,
+    ),
+    "a set of devices moves": Mutant(
+        "gpugrant_crds/decide/ledger.py",
+        "return found[0] if len(found) == 1 and not atoms.names_a_set(device, found) else None",
+        "return found[0] if found else None",
+        MOVED,
+    ),
+    "a moved device is bound anew by itself": Mutant(
+        "gpugrant_crds/decide/ledger.py",
+        "(None if anew or before is None else before.hardware)",
+        "None",
+        MOVED,
     ),
     "an expired grant stays": Mutant(
         "gpugrant_crds/decide/core.py",

@@ -193,6 +193,32 @@ async def test_a_machine_without_an_inventory_is_detected(world: World) -> None:
     assert world.api.says("g") == "True Enforced"
 
 
+@pytest.mark.req("D5", "R40", "R42")
+async def test_other_hardware_is_detected_once(world: World) -> None:
+    """The gate reports another fingerprint than the inventory has; if the detection does not show it, that is all."""
+    operator = await world.operator(run=renet(world))
+    found = worlds.inventory().model_copy(update={"fingerprint": "a"})
+    world.gate.bytes_of_inventory, world.gate.fingerprint = found.dump().encode(), "a"
+    async with running(operator) as group:
+        await worked_off(operator, group)
+    assert operator.detector.last is None
+
+    world.gate.fingerprint = "b"
+    for _ in range(3):
+        async with running(operator) as group:
+            await operator.controller.look_at_gate()
+            await worked_off(operator, group)
+
+    assert operator.detector.last is not None
+    assert (operator.detector.last.succeeded, operator.detector.last.request) == (True, None)
+    first = operator.detector.last
+    world.clock.forward(minutes=1)
+    async with running(operator) as group:
+        await operator.controller.look_at_gate()
+        await worked_off(operator, group)
+    assert operator.detector.last is first
+
+
 @pytest.mark.req("D5")
 async def test_a_request_is_answered(world: World) -> None:
     """A new value of the annotation runs it once; the status repeats the value when it has ended."""
