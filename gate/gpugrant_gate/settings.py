@@ -1,6 +1,6 @@
 """What a gate process runs with, built once in main. Each limit has its unit and its reason; nothing here is a rule.
 
-`gate.yaml` (gate/README.md has its keys) holds only what an operator has a reason to change; the other fields are for
+`gate.yaml` (gate/OPERATING.md has its keys) holds only what an operator has a reason to change; the other fields are for
 tests.
 """
 
