@@ -42,8 +42,10 @@ def locked(path: Path, since: str, *, kind: str) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise AlreadyRunning(f"{kind} already runs here ({_holder(path)})") from error
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, json.dumps({"pid": os.getpid(), "since": since}).encode() + b"\n")
+        said = json.dumps({"pid": os.getpid(), "since": since}).encode() + b"\n"
+        # written over, then cut: whoever reads meanwhile never finds nothing, or the end of an older text
+        os.pwrite(descriptor, said.ljust(os.fstat(descriptor).st_size), 0)
+        os.ftruncate(descriptor, len(said))
         yield
     finally:
         os.close(descriptor)

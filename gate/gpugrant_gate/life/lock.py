@@ -33,8 +33,9 @@ def take(path: Path, since: datetime) -> int:
 def sign(descriptor: int, since: datetime) -> None:
     """Says in the file who has the lock: this process, which took it or was given it; raises OSError."""
     said = json.dumps({"pid": os.getpid(), "since": timestamps.write(since)}).encode() + b"\n"
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, said, 0)
+    # written over, then cut: whoever reads meanwhile never finds nothing, or the end of an older text
+    os.pwrite(descriptor, said.ljust(os.fstat(descriptor).st_size), 0)
+    os.ftruncate(descriptor, len(said))
 
 
 @contextmanager

@@ -26,8 +26,10 @@ def taken(path: Path, now: datetime) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise Held(str(path)) from error
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, json.dumps({"pid": os.getpid(), "since": timestamps.write(now)}).encode())
+        said = json.dumps({"pid": os.getpid(), "since": timestamps.write(now)}).encode()
+        # written over, then cut: whoever reads meanwhile never finds nothing, or the end of an older text
+        os.pwrite(descriptor, said.ljust(os.fstat(descriptor).st_size), 0)
+        os.ftruncate(descriptor, len(said))
         yield
     finally:
         os.close(descriptor)
