@@ -57,9 +57,9 @@ class Idle:
     The one used last is used first. Whatever a waiting one says or does closes it: nobody asked it anything.
     """
 
-    def __init__(self, *, most: int = 64, seconds: float = 10.0) -> None:
-        """`most`: the clients of a busy repo at once (each costs dockerd 20 KiB); each waits at least `seconds`, at
-        most twice that."""
+    def __init__(self, *, most: int = 256, seconds: float = 10.0) -> None:
+        """`most`: the clients of a busy repo at once; each costs dockerd 20 KiB and waits at least `seconds`, at most
+        twice that."""
         self._most = most
         self._seconds = seconds
         self._waiting: dict[Link, float] = {}
