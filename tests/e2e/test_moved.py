@@ -91,7 +91,8 @@ def test_a_moved_device_is_said_once_and_taken_from_nobody(instance: Instance, t
     (said,) = eventually(api.warnings)
     assert f"{DEVICE} on workstation stands for amd:7c3a51e09b2d46f8 now and stood for pci:0000:00:02.0" in said
     listed = json.loads(instance.rdc("repo", "gpu", "list", "gpu-a", "-o", "json").stdout)
-    assert [(one["device"], one["inForce"]) for one in listed] == [(DEVICE, True)]
+    assert [(one["device"], one["inForce"], one["moved"]) for one in listed] == [(DEVICE, True, said)]
+    assert said in instance.rdc("repo", "gpu", "list", "gpu-a").stderr
 
     name = api.grant()["metadata"]["name"]
     patch = {"metadata": {"annotations": {"gpu.rediacc.io/rebind": "now"}}}

@@ -35,6 +35,8 @@ def repo_grants(ref_text: str | None, output: str) -> None:
     if output == "table":
         if shown:
             console.show(listing.GRANT_COLUMNS, [listing.grant_row(grant, world) for grant in shown])
+            for sentence in filter(None, map(listing.moved, shown)):
+                console.note(sentence)
         else:
             console.note("no grants" if ref is None else f"repo {ref} has no grants")
     else:

@@ -118,6 +118,12 @@ def in_force(grant: RepoGpuGrant, world: World) -> bool | None:
     return any((held.repo, held.device) == (grant.spec.repo, grant.spec.device) for held in live.status.grants)
 
 
+def moved(grant: RepoGpuGrant) -> str | None:
+    """The sentence that says that other hardware stands behind the grant's name (R47); None: it does not."""
+    found = conditions.find(grant.status.conditions, conditions.MOVED)
+    return None if found is None else found.message
+
+
 def document(grant: RepoGpuGrant, world: World) -> dict[str, Any]:
     """One grant for `-o json` and `-o yaml`."""
     ready = conditions.find(grant.status.conditions, conditions.READY)
@@ -130,6 +136,7 @@ def document(grant: RepoGpuGrant, world: World) -> dict[str, Any]:
         "ready": ready is not None and ready.status == "True",
         "reason": "" if ready is None else ready.reason,
         "message": "" if ready is None else ready.message,
+        "moved": moved(grant),
         "expiresAt": grant.spec.expires_at,
         "namespace": grant.metadata.namespace,
         "name": grant.metadata.name,

@@ -45,6 +45,10 @@ def test_a_server_with_two_cards(machine: Machine, version: str) -> None:
     first = next(device for device in spec(machine).devices if device.name == "0")
     assert first.edits.device_nodes[0].path == "/dev/nvidia3"
     assert [gpu.name for gpu in outcome.inventory.gpus] == ["NVIDIA L40S", "NVIDIA L40S"]
+    first_card, second_card = ((f"gpu/nvidia:{card.uuid}",) for card in CARDS)
+    hardware = outcome.inventory.hardware
+    assert (hardware["nvidia.com/gpu=0"], hardware["nvidia.com/gpu=1"]) == (first_card, second_card)
+    assert (hardware[UUIDS[0]], hardware["nvidia.com/gpu=all"]) == (first_card, (*first_card, *second_card))
     assert machine.setup().written == ()
     assert [line for line in calls(machine) if "generate" in line] == ["nvidia-ctk cdi generate"] * 2
 
