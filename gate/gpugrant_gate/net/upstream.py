@@ -130,7 +130,7 @@ async def read_head(link: Link) -> ResponseHead:
 
 async def read_body(link: Link, body: Framing, most: int) -> bytes:
     """The whole body; raises Unreachable, or Malformed (also above `most` bytes)."""
-    decoder = framing.decoder(body)
+    decoder = framing.answer_decoder(body)
     pieces: list[bytes] = []
     size = 0
     while not decoder.done:

@@ -161,7 +161,7 @@ class Exchange:
         self.shown = not call.hidden(plan.status)
         self.keep = self.keep and self.uploaded and plan.out.kind is not Kind.CLOSE
         self.reusable = plan.persistent and self.uploaded
-        self._decoder = framing.decoder(plan.body)
+        self._decoder = framing.answer_decoder(plan.body)
         if not self.shown or (call.is_version and plan.status == 200):
             self._head, self._kept = head, []
             return self._relayed(data)

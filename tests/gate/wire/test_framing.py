@@ -81,6 +81,43 @@ def test_what_is_chunked_comes_back(parts: list[bytes], draw: st.DataObject) -> 
     assert decode(CHUNKED, [data[:cut], data[cut:]]) == (b"".join(parts), True, b"NEXT")
 
 
+def answered(pieces: list[bytes]) -> tuple[bytes, bool, bool]:
+    """An answer's body, whether it is whole, and whether anything followed it."""
+    decoder = framing.answer_decoder(CHUNKED)
+    data = b"".join([decoder.feed(piece) for piece in pieces])
+    return data, decoder.done, bool(decoder.rest)
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=40), max_size=8),
+    st.sampled_from([b"", b"HTTP/1.1 200 OK\r\n", b"x", b"\0", b"5\r\nhello\r\n"]),
+    st.data(),
+)
+def test_an_answers_chunks_come_back_cut_anywhere(parts: list[bytes], behind: bytes, draw: st.DataObject) -> None:
+    data = b"".join(map(framing.chunk, parts)) + framing.LAST_CHUNK + behind
+    cuts = sorted(draw.draw(st.lists(st.integers(0, len(data)), max_size=5)))
+    pieces = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+    assert answered(pieces) == (b"".join(parts), True, bool(behind))
+
+
+@given(st.binary(max_size=200))
+def test_what_a_client_may_send_a_daemon_may_too(data: bytes) -> None:
+    """Where the strict reader takes a whole body, the fast one reads the same."""
+    try:
+        body, done, rest = decode(CHUNKED, [data])
+    except Malformed:
+        return
+    if done and not rest:
+        assert answered([data]) == (body, True, False)
+
+
+def test_an_answer_without_its_last_chunk_is_cut() -> None:
+    decoder = framing.answer_decoder(CHUNKED)
+    decoder.feed(b"5\r\nhel")
+    with pytest.raises(Truncated):
+        decoder.eof()
+
+
 def outcome(pieces: list[bytes]) -> object:
     try:
         return decode(CHUNKED, pieces)
