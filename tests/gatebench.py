@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -60,6 +60,9 @@ class OneOfEach:
 
     def needs(self, routed: Routed, body: bytes | None, repo: RepoView, facts: Facts) -> Needs | Refusal:
         return Needs((ContainerFact(routed.segments[1]),)) if routed.route == "facts" else Needs()
+
+    def seen(self, inspected: Mapping[str, Any], repo: RepoView) -> tuple[str, ...]:
+        return ()
 
     def judge(self, routed: Routed, body: bytes | None, facts: Facts, repo: RepoView) -> Decision:
         if routed.route == "hw" and DEVICE not in repo.granted:

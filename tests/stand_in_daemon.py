@@ -60,7 +60,7 @@ def serving(socket: Path, cdi: Path) -> Iterator[Daemon]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            if self.path.endswith("/events"):
+            if self.path.partition("?")[0].endswith("/events"):
                 self.stream()
                 return
             found = daemon.answer(self.path)

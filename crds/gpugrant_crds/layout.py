@@ -69,6 +69,11 @@ class Layout:
         return self.state / "snapshot.json"
 
     @property
+    def admitted(self) -> Path:
+        """One file a repo: the containers that its gate let start with devices."""
+        return self.state / "admitted"
+
+    @property
     def sealed(self) -> Path:
         """One folder of CDI specs a repo id; mounted over `cdi` in that repo's daemon."""
         return self.state / "sealed"

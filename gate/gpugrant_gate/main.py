@@ -22,7 +22,7 @@ from gpugrant_crds import cdi, repofile
 from gpugrant_crds.layout import Layout, SocketPathTooLong, checked_socket
 from gpugrant_crds.names import InvalidName, check_machine, check_repo, parse_device
 from gpugrant_crds.repofile import RepoProblem
-from gpugrant_crds.snapshot import RepoStatus
+from gpugrant_crds.snapshot import Case, RepoStatus
 from gpugrant_gate import settings
 from gpugrant_gate.life import buildkit, lock, repo, sealed
 from gpugrant_gate.life.clock import Clock
@@ -34,22 +34,24 @@ from gpugrant_gate.net.core import Core, World
 from gpugrant_gate.net.feed import Feed
 from gpugrant_gate.net.listener import Found
 from gpugrant_gate.net.pool import Pool
+from gpugrant_gate.net.sweeper import Means
 from gpugrant_gate.net.trial import SealedFolder
 from gpugrant_gate.settings import Limits, Settings
 
 _TRIAL_ID = "trial"
 
 
-def run(root: Path, *, hardware: Path = Path("/")) -> int:
+def run(root: Path, *, hardware: Path = Path("/"), enforce: bool = False) -> int:
     """Serves every repo of `root` until SIGTERM or SIGINT, or until a later gate has taken over and all that was open
-    here has ended; 1 with one sentence logged when it can't. A gate that runs already hands over to this one."""
+    here has ended; 1 with one sentence logged when it can't. A gate that runs already hands over to this one.
+    `enforce`: what ran with devices before there was a gate is no exception."""
     _prepare()
     layout = Layout(root)
     kept = fdstore.found(os.environ, os.getpid())
     try:
         own = settings.host_name(hardware, socket.gethostname())
         loaded = settings.load(layout.gate_settings, own, os.cpu_count() or 1)
-        configured = replace(loaded, hardware=hardware)
+        configured = replace(loaded, hardware=hardware, enforce_at_once=enforce)
         uvloop.run(_serve(configured, layout, kept, os.environ.get(fdstore.NOTIFY_SOCKET, "")))
     except (Broken, lock.Held, OSError) as error:
         audit.log.error("gate can't go on", message=str(error))
@@ -68,12 +70,14 @@ def run_trial(
     root: Path,
     machine: str | None = None,
     policy: Path | None = None,
+    enforce: bool = False,
 ) -> int:
     """One repo with fixed grants in this process, without operator, inventory or control socket.
 
     `policy` is a file as in `repos.d`: its binds and rights count, the flags win. The daemon's CDI folder must be
     `<root>/etc/cdi`; nothing else of this machine's set-up is read. Where the daemon is sealed by a folder of this
-    root, the folder holds the granted devices while this runs. 1 with one sentence logged when it can't serve.
+    root, the folder holds the granted devices while this runs. `enforce`: containers that hold what was not granted are
+    stopped, not only reported. 1 with one sentence logged when it can't serve.
     """
     _prepare()
     layout = Layout(root)
@@ -81,7 +85,7 @@ def run_trial(
         its = _trial_repo(listen, upstream, check_repo(name), policy, layout)
         devices = tuple(str(parse_device(device)) for device in grants)
         own = check_machine((machine or socket.gethostname()).lower())
-        uvloop.run(_serve_trial(its, devices, own, layout))
+        uvloop.run(_serve_trial(its, devices, own, layout, enforce=enforce))
     except (Broken, InvalidName, SocketPathTooLong, OSError) as error:
         audit.log.error("gate can't start", message=str(error))
         return 1
@@ -115,7 +119,7 @@ async def _serve(configured: Settings, layout: Layout, kept: Sequence[Found], no
     audit.log.info("gate stopped")
 
 
-async def _serve_trial(its: Repo, devices: Sequence[str], machine: str, layout: Layout) -> None:
+async def _serve_trial(its: Repo, devices: Sequence[str], machine: str, layout: Layout, *, enforce: bool) -> None:
     stop = _stop_on_signals()
     limits = Limits()
     opened = listener.listen(its.listen, uid=its.uid, gid=its.gid, mode=its.mode)
@@ -132,7 +136,9 @@ async def _serve_trial(its: Repo, devices: Sequence[str], machine: str, layout: 
         folder.rewrite(specs)
 
     granted = tuple(Grant(its.name, its.id, device) for device in devices)
-    core = Core(trial_world(layout, limits, _clock(), changed), machine)
+    means = Means(enforce, asyncio.Semaphore(limits.inspects))
+    world = replace(trial_world(layout, limits, _clock(), changed), sweep=means, found=_found)
+    core = Core(world, machine)
     try:
         await specs_changed()
         await core.serve(its, opened.sock)
@@ -160,6 +166,10 @@ def trial_world(layout: Layout, limits: Limits, now: Clock, changed: Callable[[R
         jitter=random.random,
         changed=changed,
     )
+
+
+def _found(case: Case) -> None:
+    audit.trail().note("sweep", case.to_json())
 
 
 def _say(status: RepoStatus) -> None:

@@ -1,7 +1,7 @@
 """What a gate process runs with, built once in main. Each limit has its unit and its reason; nothing here is a rule.
 
-`gate.yaml` (gate/OPERATING.md has its keys) holds only what an operator has a reason to change; the other fields are for
-tests.
+`gate.yaml` (gate/OPERATING.md has its keys) holds only what an operator has a reason to change; the other fields are
+for tests.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ KEYS = (
     "drain",
     "audit",
     "metrics",
+    "sweep",
 )
 
 DAY = 86_400
@@ -72,6 +73,8 @@ class Limits:
     """For open requests at the end of the process; the whole stop takes at most 2 s."""
     drain: float = DAY
     """For what is open when another gate has taken over: logs, builds and shells go on for hours."""
+    inspects: int = 32
+    """Containers that the sweep looks at at once, over all processes; 4 of one repo."""
     ping_every: float = 2.0
     """Between two questions to a worker whether it still does something."""
     ping_timeout: float = 10.0
@@ -89,6 +92,10 @@ class Settings:
     """Where decisions are written; None: standard error."""
     metrics: tuple[str, int] | None = None
     """Address and port for metrics over TCP; None: only on the control socket."""
+    enforces: bool = True
+    """Containers that hold what they may not are brought to an end; else they are only reported."""
+    enforce_at_once: bool = False
+    """Also where containers ran with devices before there was a gate."""
     hardware: Path = Path("/")
     """Where the machine's fingerprint is read: `/`, or a recorded tree."""
 
@@ -114,6 +121,7 @@ def load(path: Path, host_name: str, cores: int) -> Settings:
         _limits(values),
         audit=values["audit"].file() if "audit" in values else None,
         metrics=values["metrics"].address() if "metrics" in values else None,
+        enforces="sweep" not in values or values["sweep"].one_of("Enforce", "Report") == "Enforce",
     )
 
 

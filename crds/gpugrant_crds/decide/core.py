@@ -72,7 +72,7 @@ def decide(
     hardware = machine.hardware
     ledger_now, refused = _admit_all(machine, stored.values(), ledger_now, gate, now, unserved, repos, hardware)
     enforced = ledger_now.snapshot_grants()
-    revocation = "Stop" if machine.spec.revocation == "Stop" else None
+    revocation: Literal["Stop"] | None = "Stop" if machine.spec.revocation == "Stop" else None
     changed = (enforced, revocation) != (before.snapshot_grants(), machine.status.revocation)
     epoch = machine.status.ledger_epoch + (1 if changed else 0)
     standing = Standing(

@@ -45,6 +45,12 @@ class Value:
             raise self.wrong("must be a text")
         return str(self.node.value)
 
+    def one_of(self, *words: str) -> str:
+        text = self.text()
+        if text not in words:
+            raise self.wrong(f"must be {' or '.join(words)}")
+        return text
+
     def number(self, least: int, most: int) -> int:
         text = self.text()
         if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or not least <= int(text) <= most:

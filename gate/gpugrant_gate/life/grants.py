@@ -26,6 +26,7 @@ class Grant:
     repo_id: str
     device: str
     expires_at: datetime | None = None
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +40,22 @@ class Enforced:
     """Every usable name of the machine's CDI folder now, for hints."""
     auto_allowed: tuple[str, ...] = ()
     """Its spec files that may give a device to any build."""
+    stops: bool = False
+    """Running containers whose device is taken away are stopped."""
 
     def granted(self, repo: str, repo_id: str, now: datetime) -> frozenset[str]:
         """Names in force for the repo of that name and id (R9); none for a repo without an id."""
+        return frozenset(self.held(repo, repo_id, now))
+
+    def held(self, repo: str, repo_id: str, now: datetime) -> dict[str, str]:
+        """The same, each with the uid of a grant."""
         if not repo_id:
-            return frozenset()
-        return frozenset(
-            grant.device
+            return {}
+        return {
+            grant.device: grant.uid
             for grant in self.grants
             if grant.repo == repo and grant.repo_id == repo_id and _in_force(grant, now)
-        )
+        }
 
     def next_expiry(self, now: datetime) -> datetime | None:
         """When a grant that is in force now ends first."""
@@ -61,7 +68,8 @@ def of_snapshot(
 ) -> Enforced:
     if snapshot is None:
         return Enforced(machine, devices=devices, auto_allowed=auto_allowed)
-    return Enforced(machine, snapshot.epoch, tuple(map(_grant, snapshot.grants)), devices, auto_allowed)
+    held = tuple(map(_grant, snapshot.grants))
+    return Enforced(machine, snapshot.epoch, held, devices, auto_allowed, snapshot.stops)
 
 
 def view(
@@ -136,4 +144,4 @@ def _in_force(grant: Grant, now: datetime) -> bool:
 
 
 def _grant(grant: SnapshotGrant) -> Grant:
-    return Grant(grant.repo, grant.repo_id, grant.device, grant.expires_at)
+    return Grant(grant.repo, grant.repo_id, grant.device, grant.expires_at, grant.grant.uid)

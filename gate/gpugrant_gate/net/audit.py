@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,12 @@ class Trail:
         body = f',"bytes":{size}' if size else ""
         line = f'{{"time":"{self._now()}",{its.text},"pid":{pid}{more}{body},"ms":{milliseconds:.2f}}}\n'
         self._lines.append(line)
+        if self._timer is None:
+            self._later(_TOGETHER)
+
+    def note(self, event: str, fields: Mapping[str, object]) -> None:
+        """A line that is no request's."""
+        self._lines.append(json.dumps({"time": self._now(), "event": event, **fields}) + "\n")
         if self._timer is None:
             self._later(_TOGETHER)
 

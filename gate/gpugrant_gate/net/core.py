@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpugrant_crds.layout import Layout
-from gpugrant_crds.snapshot import InUse, RepoStatus
+from gpugrant_crds.snapshot import Case, InUse, Pending, RepoStatus
 from gpugrant_gate.life.grants import Enforced
 from gpugrant_gate.life.repo import Repo
 from gpugrant_gate.net.reposerver import RepoServer
 from gpugrant_gate.net.session import Policy
+from gpugrant_gate.net.sweeper import Means
 from gpugrant_gate.net.upstream import Unreachable
 from gpugrant_gate.settings import Limits
 
@@ -34,6 +35,12 @@ class World:
     jitter: Callable[[], float]
     changed: Callable[[RepoStatus], None]
     """Told when a repo's status is another one."""
+    sweep: Means | None = None
+    """None: containers are not looked at."""
+    found: Callable[[Case], None] = lambda case: None
+    """Told what the sweep finds."""
+    running: Callable[[str, list[InUse]], None] = lambda repo, found: None
+    """Told what of a repo runs with devices when that is another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,8 @@ class Core:
         self.enforced = enforced
         for server in self.repos.values():
             server.renew()
+            if server.sweeper is not None:
+                server.sweeper.renew()
         self._ended.set()
 
     async def serve(self, repo: Repo, listener: socket.socket | None) -> None:
@@ -133,11 +142,27 @@ class Core:
         ]
 
     async def settled(self) -> None:
-        """Returns when no request of an older snapshot is underway that the present one would not admit, and no build
-        that was cut."""
-        while self.outdated() or any(server.is_cutting for server in self.repos.values()):
+        """Returns when no request of an older snapshot is underway that the present one would not admit, no build
+        that was cut, and a look after that has found nothing that has to end."""
+        await self._until(lambda: not self.outdated() and not any(server.is_cutting for server in self.repos.values()))
+        owing = [server.sweeper for server in self.repos.values() if server.sweeper and server.sweeper.owes]
+        awaited = [(sweeper, sweeper.look(), sweeper.owed()) for sweeper in owing]
+        await self._until(lambda: all(sweeper.paid(turn, owed) for sweeper, turn, owed in awaited))
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        while not reached():
             self._ended.clear()
             await self._ended.wait()
+
+    def pending(self) -> list[Pending]:
+        """What the answer to the snapshot of now waits for."""
+        requests = [
+            Pending(repo=request.repo, device=device, since=request.since)
+            for request in self.outdated()
+            for device in request.devices
+        ]
+        sweepers = [server.sweeper for server in self.repos.values() if server.sweeper is not None]
+        return [*requests, *(found for sweeper in sweepers for found in sweeper.pending())]
 
     def ended(self) -> None:
         """Something ended that `settled` may wait for."""

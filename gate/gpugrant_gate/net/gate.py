@@ -28,7 +28,7 @@ from gpugrant_crds.snapshot import (
     StoredSnapshot,
     fence,
 )
-from gpugrant_gate.life import buildkit, grants, repo, sealed, stored
+from gpugrant_gate.life import admitted, buildkit, grants, repo, sealed, stored
 from gpugrant_gate.life.clock import Clock
 from gpugrant_gate.life.fingerprint import Fingerprint
 from gpugrant_gate.life.grants import Enforced
@@ -108,6 +108,8 @@ class Gate:
             folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._read_specs()
         self._read_repos()
+        served = {name: its.id for name, its in self._folder.repos.items()}
+        admitted.begin(self.layout.admitted, served, enforce=self.settings.enforce_at_once)
         self._seal()
 
     async def serve(self) -> None:
@@ -194,6 +196,7 @@ class Gate:
                 applied_at=self._applied_at,
                 repos=tuple(self.statuses()),
                 pending=tuple(self.pool.pending),
+                running=tuple(self.pool.running),
             )
 
     def health(self) -> Health:
@@ -227,6 +230,8 @@ class Gate:
             repos=tuple(self.statuses()),
             pending=tuple(self.pool.pending),
             in_use=tuple(found) if in_use else None,
+            running=tuple(self.pool.running),
+            cases=tuple(self.pool.cases),
             inventory_hash=inventory_hash,
             fingerprint=fingerprint,
             workers=tuple(self.pool.workers),
@@ -292,6 +297,7 @@ class Gate:
             sealed=known is not None and known.sealed,
             reason=grants.no_hardware_reason(its, None),
             message=grants.no_hardware(its, None),
+            unseen=True,
         )
 
     def _inventory_hash(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpugrant_gate.policy import judge, routes
+from gpugrant_gate.policy import judge, routes, rules
 
 
 class Judgement:
@@ -11,3 +11,4 @@ class Judgement:
     route = staticmethod(routes.route)
     needs = staticmethod(judge.needs)
     judge = staticmethod(judge.judge)
+    seen = staticmethod(rules.seen)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpugrant_crds.snapshot import InUse, RepoStatus
+from gpugrant_crds.snapshot import Case, InUse, RepoStatus
 from gpugrant_gate.life.grants import Enforced
 from gpugrant_gate.life.repo import Repo
 from gpugrant_gate.net import counters, messages
@@ -68,6 +68,8 @@ class Outlook:
     """A repo's status is another one."""
     lines: Callable[[bytes], None]
     """Gets the lines of decisions while somebody follows them."""
+    found: Callable[[Case], None] = lambda case: None
+    """Gets what a sweep finds."""
 
     def command(self, fd: int) -> list[str]:
         # -P: the folder that the gate was started in must not be able to replace a module
@@ -82,6 +84,8 @@ class Member:
         self.number = number
         self.repos: dict[str, Served] = {}
         self.statuses: dict[str, RepoStatus] = {}
+        self.running: dict[str, list[InUse]] = {}
+        """What of each repo runs with devices, as last heard: of a process that is gone too."""
         self.settling = Settling()
         self.process: Process | None = None
         self.ready = False
@@ -148,6 +152,7 @@ class Member:
     def take_away(self, name: str) -> None:
         self.repos.pop(name, None)
         self.statuses.pop(name, None)
+        self.running.pop(name, None)
         self._send({"kind": messages.DROP, "name": name})
 
     async def has_settled(self, turn: int) -> None:
@@ -324,6 +329,11 @@ class Member:
                 if listing is not None and not listing.done():
                     found = [InUse.model_validate(entry) for entry in message["found"]]
                     listing.set_result(Containers(found, message["problems"]))
+            case messages.RUNNING:
+                if message["repo"] in self.repos:
+                    self.running[message["repo"]] = [InUse.model_validate(entry) for entry in message["found"]]
+            case messages.FOUND:
+                self._outlook.found(Case.model_validate(message["case"]))
             case messages.COUNTED:
                 self._counted = counters.read(message["counters"])
                 self.connections = message["connections"]

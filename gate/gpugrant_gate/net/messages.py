@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ READY = "ready"
 SETTLED = "settled"
 STATUS = "status"
 CONTAINERS = "containers"
+RUNNING = "running"
+FOUND = "found"
 COUNTED = "counted"
 LINES = "lines"
 PONG = "pong"
@@ -36,13 +38,15 @@ PAUSED = "paused"
 
 
 def write_settings(settings: Settings) -> dict[str, Any]:
-    """What a worker needs of them."""
-    return {"limits": asdict(settings.limits), "audit": None if settings.audit is None else str(settings.audit)}
+    """What a worker needs of them; bounds of the machine are shared out."""
+    limits = replace(settings.limits, inspects=max(settings.limits.inspects // settings.workers, 1))
+    given = {"limits": asdict(limits), "enforces": settings.enforces}
+    return given | {"audit": None if settings.audit is None else str(settings.audit)}
 
 
-def read_settings(data: dict[str, Any]) -> tuple[Limits, Path | None]:
-    """The limits, and where decisions are written."""
-    return Limits(**data["limits"]), None if data["audit"] is None else Path(data["audit"])
+def read_settings(data: dict[str, Any]) -> tuple[Limits, Path | None, bool]:
+    """The limits, where decisions are written, and whether the sweep acts."""
+    return Limits(**data["limits"]), None if data["audit"] is None else Path(data["audit"]), data["enforces"]
 
 
 def write_enforced(enforced: Enforced) -> dict[str, Any]:
@@ -51,6 +55,8 @@ def write_enforced(enforced: Enforced) -> dict[str, Any]:
         "epoch": enforced.epoch,
         "devices": list(enforced.devices),
         "autoAllowed": list(enforced.auto_allowed),
+        "stops": enforced.stops,
+        "uids": [grant.uid for grant in enforced.grants],
         "grants": [
             [grant.repo, grant.repo_id, grant.device, grant.expires_at and grant.expires_at.isoformat()]
             for grant in enforced.grants
@@ -60,11 +66,11 @@ def write_enforced(enforced: Enforced) -> dict[str, Any]:
 
 def read_enforced(data: dict[str, Any]) -> Enforced:
     grants = tuple(
-        Grant(repo, repo_id, device, datetime.fromisoformat(expires) if expires else None)
-        for repo, repo_id, device, expires in data["grants"]
+        Grant(repo, repo_id, device, datetime.fromisoformat(expires) if expires else None, uid)
+        for (repo, repo_id, device, expires), uid in zip(data["grants"], data["uids"], strict=True)
     )
     devices, auto_allowed = tuple(data["devices"]), tuple(data["autoAllowed"])
-    return Enforced(data["machine"], data["epoch"], grants, devices, auto_allowed)
+    return Enforced(data["machine"], data["epoch"], grants, devices, auto_allowed, data["stops"])
 
 
 def write_repo(repo: Repo) -> dict[str, Any]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from gpugrant_crds.snapshot import InUse, Pending, RepoStatus, WorkerStatus
+from gpugrant_crds.snapshot import Case, InUse, Pending, RepoStatus, WorkerStatus
 from gpugrant_gate.life.grants import Enforced
 from gpugrant_gate.net.counters import Counters
 from gpugrant_gate.net.elder import Elder
 from gpugrant_gate.net.member import DIED, HUNG, Member, Outlook, Served
 from gpugrant_gate.settings import Settings
 
+CASES_MOST = 64
 _PAUSE_TIMEOUT = 5.0
 """Seconds for a worker to stop accepting."""
 
@@ -22,7 +24,9 @@ class Pool:
     """The workers."""
 
     def __init__(self, settings: Settings, root: Path, lines: Callable[[bytes], None]) -> None:
-        outlook = Outlook(settings, root, lambda: None, lines)
+        self.cases: deque[Case] = deque(maxlen=CASES_MOST)
+        """The latest that sweeps found."""
+        outlook = Outlook(settings, root, lambda: None, lines, self.cases.append)
         self.members = [Member(outlook, number) for number in range(settings.workers)]
         self.elder: Elder | None = None
         self._elder_lives: asyncio.Task[None] | None = None
@@ -72,6 +76,11 @@ class Pool:
     @property
     def pending(self) -> list[Pending]:
         return [pending for one in self._all() for pending in one.settling.pending]
+
+    @property
+    def running(self) -> list[InUse]:
+        """What runs with devices, as the daemons were last looked at."""
+        return [entry for member in self.members for _, found in sorted(member.running.items()) for entry in found]
 
     @property
     def problems(self) -> list[str]:

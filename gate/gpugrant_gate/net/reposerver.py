@@ -6,21 +6,23 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from gpugrant_crds.snapshot import InUse, RepoStatus
+from gpugrant_crds.snapshot import Case, InUse, RepoStatus
 from gpugrant_gate.life import buildkit, grants
 from gpugrant_gate.life.repo import Repo
-from gpugrant_gate.net import facts, upstream
+from gpugrant_gate.net import facts, starting, upstream
 from gpugrant_gate.net.audit import log
 from gpugrant_gate.net.daemon import Daemon
 from gpugrant_gate.net.link import Link
 from gpugrant_gate.net.listener import BACKLOG
+from gpugrant_gate.net.orders import Orders
 from gpugrant_gate.net.prepared import Memo, Prepared
 from gpugrant_gate.net.session import Session
+from gpugrant_gate.net.sweeper import Sweeper
 from gpugrant_gate.net.upstream import Unreachable
 from gpugrant_gate.policy.model import Fact, Facts, RepoView
 from gpugrant_gate.wire import messages
@@ -60,6 +62,9 @@ class RepoServer:
         self._tunnels: dict[Link, frozenset[str]] = {}
         """Open builds, with the devices that were granted before the last change."""
         self._cut: set[Link] = set()
+        self.sweeper: Sweeper | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._sweep()
 
     @property
     def name(self) -> str:
@@ -105,6 +110,7 @@ class RepoServer:
         for session in tuple(self._sessions):
             if not session.busy:
                 session.close()
+        self._stop_sweep()
         await self._closed_within(None)
         self._keeper.cancel()
         self._idle.close()
@@ -113,6 +119,7 @@ class RepoServer:
         """Another file: requests from now on follow it, open ones go on."""
         before, self.repo = self.repo, repo
         if not repo.has_daemon_of(before):
+            self._sweep()
             self._idle.close()
             self._daemon = self._new_daemon()
             self._keeper.cancel()
@@ -122,6 +129,7 @@ class RepoServer:
     async def stop(self, seconds: float) -> None:
         """Accepts no more, lets requests end for `seconds`, then cuts what is left."""
         self._keeper.cancel()
+        self._stop_sweep()
         if self._server is not None:
             self._server.close()
         for session in tuple(self._sessions):
@@ -158,6 +166,7 @@ class RepoServer:
             sealed=fitness is not None and fitness.sealed,
             reason=grants.no_hardware_reason(self.repo, fitness),
             message=why,
+            unseen=self.sweeper is not None and self.sweeper.unseen,
         )
 
     async def in_use(self) -> list[InUse]:
@@ -261,6 +270,57 @@ class RepoServer:
     def begin(self, devices: tuple[str, ...]) -> Callable[[], None]:
         return self._core.begin(self.repo, devices)
 
+    async def admit(self, container: str, devices: tuple[str, ...]) -> Callable[[], None]:
+        return _nothing if self.sweeper is None else await self.sweeper.admit(container, devices)
+
+    # What its sweep asks for.
+
+    async def orders(self) -> Orders:
+        await self.known()
+        version = self.view().api_version
+        return Orders(self.repo.upstream, f"/v{version}" if version else "", self.limits)
+
+    def grants(self) -> Mapping[str, str] | None:
+        enforced = self._core.enforced
+        if enforced.epoch < 0:
+            return None
+        return enforced.held(self.repo.name, self.repo.id, self._core.world.now())
+
+    def stops(self) -> bool:
+        return self._core.enforced.stops
+
+    def suspicions(self, inspected: Any) -> tuple[str, ...]:
+        return self.policy.seen(inspected, self.view())
+
+    async def start(self, container: str) -> bool:
+        return await starting.start(container, self)
+
+    def found(self, case: Case) -> None:
+        self._core.world.found(case)
+
+    def running_changed(self) -> None:
+        if self.sweeper is not None:
+            self._core.world.running(self.name, self.sweeper.running)
+
+    def seen(self) -> None:
+        self._core.world.changed(self.status())
+
+    def ended(self) -> None:
+        self._core.ended()
+
+    def _sweep(self) -> None:
+        """Another sweeper, for what was seen of one daemon says nothing of another."""
+        self._stop_sweep()
+        world = self._core.world
+        if world.sweep is not None and not self.leaving:
+            self.sweeper = Sweeper(self, world.sweep, now=world.now, jitter=world.jitter)
+            self._sweeping = asyncio.get_running_loop().create_task(self.sweeper.run())
+
+    def _stop_sweep(self) -> None:
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        self.sweeper = self._sweeping = None
+
     def _accepted(self, link: Link) -> None:
         if len(self._sessions) >= self.limits.connections:
             message = f"repo {self.name} has {self.limits.connections} open connections: close some [gate.connections]"
@@ -299,6 +359,10 @@ class RepoServer:
                 with contextlib.suppress(Unreachable):
                     await daemon.ask()
             await asyncio.sleep(max(daemon.due_in(), _NEXT_TRY_LEAST))
+
+
+def _nothing() -> None:
+    return None
 
 
 def _devices_of(repo: str, inspected: dict[str, Any]) -> Iterable[InUse]:

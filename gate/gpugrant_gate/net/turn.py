@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, Protocol, TypeVar
 
+from gpugrant_gate.life.admitted import Unwritable
+from gpugrant_gate.life.repo import Repo
 from gpugrant_gate.net import audit
 from gpugrant_gate.net.body import BodyReader
 from gpugrant_gate.net.exchange import Stale, carried
@@ -32,6 +34,7 @@ from gpugrant_gate.policy.model import (
     Refusal,
     RepoView,
     Routed,
+    Violation,
 )
 from gpugrant_gate.policy.model import Exchange as Carrying
 from gpugrant_gate.settings import Limits
@@ -59,6 +62,7 @@ class Policy(Protocol):
     def route(self, head: Head, repo: RepoView) -> Routed | Refusal: ...
     def needs(self, routed: Routed, body: bytes | None, repo: RepoView, facts: Facts) -> Needs | Refusal: ...
     def judge(self, routed: Routed, body: bytes | None, facts: Facts, repo: RepoView) -> Decision: ...
+    def seen(self, inspected: Mapping[str, Any], repo: RepoView) -> tuple[str, ...]: ...
 
 
 class Host(Protocol):
@@ -66,6 +70,7 @@ class Host(Protocol):
 
     policy: Policy
     limits: Limits
+    repo: Repo
     large_bodies: asyncio.Semaphore
     """How many large bodies may be held at once; the others are not read yet."""
 
@@ -100,6 +105,10 @@ class Host(Protocol):
 
     def begin(self, devices: tuple[str, ...]) -> Callable[[], None]:
         """Notes a request that attaches or starts devices; what comes back ends it."""
+
+    async def admit(self, container: str, devices: tuple[str, ...]) -> Callable[[], None]:
+        """Notes down that the container may start with them, durably; what comes back says that the start has ended.
+        Raises Unwritable."""
 
     def tunnel(self, daemon: Link) -> Callable[[], None]:
         """Notes a build, which is cut when it would not be let in any more; what comes back ends it."""
@@ -262,8 +271,10 @@ class Turn:
             if isinstance(decision, Refusal):
                 return decision
             # no await since the decision: a snapshot that comes now waits for this request
-            end, view = host.begin(decision.devices), host.view()
+            end, view, started = host.begin(decision.devices), host.view(), _nothing
             try:
+                if decision.starts:
+                    started = await host.admit(decision.starts, decision.devices)
                 prepared = prepare(decision, asked.request, host.limits, body_left=not asked.body.complete)
                 self._record.route, self._record.names = prepared.route, prepared.devices
                 if asked.alone and host.view() is asked.view:
@@ -283,7 +294,11 @@ class Turn:
                 if decision.build:
                     return await self._build(prepared, daemon), None
                 return await self._carry(prepared, daemon, end), decision.then
+            except Unwritable as error:
+                message = f"a container with devices can't be started: what was let start can't be noted down, {error}"
+                return Refusal(503, (Violation("gate.admitted", message),), decision.route)
             finally:
+                started()
                 end()
         raise Unreachable("it was replaced while the request was judged")
 

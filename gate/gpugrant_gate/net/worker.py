@@ -20,15 +20,18 @@ from pathlib import Path
 import uvloop
 
 from gpugrant_crds.layout import Layout
-from gpugrant_crds.snapshot import Pending, RepoStatus
+from gpugrant_crds.snapshot import Case, InUse, RepoStatus
 from gpugrant_gate.life.clock import Clock
 from gpugrant_gate.net import audit, messages, process
 from gpugrant_gate.net.channel import Channel, ChannelClosed, Message
-from gpugrant_gate.net.core import Core, Underway, World
+from gpugrant_gate.net.core import Core, World
 from gpugrant_gate.net.judgement import Judgement
 from gpugrant_gate.net.session import Policy
+from gpugrant_gate.net.sweeper import Means
 from gpugrant_gate.settings import Limits
 
+_SAY_EVERY = 1.0
+"""Seconds between two looks at what an answer waits for that was given already."""
 _LINES_WAIT_MAX = 1024 * 1024
 """Bytes that the parent has not read yet, above which decisions are not copied to it: they are in the audit anyway."""
 
@@ -102,16 +105,21 @@ class Worker:
 
     async def _settled(self, turn: int, within: float) -> None:
         """Says what of the older snapshot is still underway: after its time, and again when nothing is."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within):
-                await self._core.settled()
-        self._say_settled(turn)
-        if self._core.outdated():
-            await self._core.settled()
-            self._say_settled(turn)
+        settled = asyncio.get_running_loop().create_task(self._core.settled())
+        try:
+            await asyncio.wait({settled}, timeout=within)
+            said = self._say_settled(turn)
+            while not settled.done():
+                await asyncio.wait({settled}, timeout=_SAY_EVERY)
+                if self._pending() != said or settled.done():
+                    said = self._say_settled(turn)
+        finally:
+            settled.cancel()
 
-    def _say_settled(self, turn: int) -> None:
-        self._channel.send({"kind": messages.SETTLED, "turn": turn, "pending": self._pending()})
+    def _say_settled(self, turn: int) -> list[Message]:
+        pending = self._pending()
+        self._channel.send({"kind": messages.SETTLED, "turn": turn, "pending": pending})
+        return pending
 
     async def _in_use(self, turn: int) -> None:
         found, problems = await self._core.in_use()
@@ -125,11 +133,7 @@ class Worker:
         )
 
     def _pending(self) -> list[Message]:
-        return [pending.to_json() for request in self._core.outdated() for pending in pending_of(request)]
-
-
-def pending_of(request: Underway) -> list[Pending]:
-    return [Pending(repo=request.repo, device=device, since=request.since) for device in request.devices]
+        return [pending.to_json() for pending in self._core.pending()]
 
 
 async def _serve(sock: socket.socket, layout: Layout, machine: str, policy: Policy) -> None:
@@ -138,11 +142,18 @@ async def _serve(sock: socket.socket, layout: Layout, machine: str, policy: Poli
         message, _ = await channel.receive()
     except ChannelClosed:
         return
-    limits, file = messages.read_settings(message["settings"])
+    limits, file, enforces = messages.read_settings(message["settings"])
     audit.configure(file)
 
     def changed(status: RepoStatus) -> None:
         channel.send({"kind": messages.STATUS, "status": status.to_json()})
+
+    def found(case: Case) -> None:
+        audit.trail().note("sweep", case.to_json())
+        channel.send({"kind": messages.FOUND, "case": case.to_json()})
+
+    def running(repo: str, found: list[InUse]) -> None:
+        channel.send({"kind": messages.RUNNING, "repo": repo, "found": [entry.to_json() for entry in found]})
 
     world = World(
         layout=layout,
@@ -152,6 +163,9 @@ async def _serve(sock: socket.socket, layout: Layout, machine: str, policy: Poli
         monotonic=time.monotonic,
         jitter=random.random,
         changed=changed,
+        sweep=Means(enforces, asyncio.Semaphore(limits.inspects), layout.admitted),
+        found=found,
+        running=running,
     )
     await Worker(channel, Core(world, machine), limits).run()
 

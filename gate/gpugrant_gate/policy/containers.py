@@ -190,7 +190,7 @@ def start(asked: Asked) -> Decision:
     if isinstance(startable, Refusal):
         return startable
     held, id_ = startable
-    return Admission("container.start", outgoing(asked, id_=id_), devices=held.names)
+    return Admission("container.start", outgoing(asked, id_=id_), devices=held.names, starts=id_ if held.names else "")
 
 
 def restart(asked: Asked) -> Decision:

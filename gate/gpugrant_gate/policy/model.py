@@ -210,6 +210,8 @@ class Admission:
     outgoing: Outgoing
     devices: tuple[str, ...] = ()
     """CDI names that this request attaches or starts; a snapshot that takes one of them away waits for it."""
+    starts: str = ""
+    """The full id of the container that this starts with devices: it is noted down before it goes on."""
     then: Routed | None = None
     """After a success (2xx or 304) of `outgoing`, whose answer isn't shown, this is judged afresh: a restart is a stop,
     then a start."""

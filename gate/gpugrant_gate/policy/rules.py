@@ -6,15 +6,17 @@ close what is only power over the machine, and some are opened for a repo by nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gpugrant_crds import openings
 from gpugrant_crds.openings import Opening
 from gpugrant_gate.policy import hardware as hw
 from gpugrant_gate.policy import host, mounts
-from gpugrant_gate.policy.container import Container
+from gpugrant_gate.policy.container import Container, from_inspect
 from gpugrant_gate.policy.model import Facts, RepoView, Violation
+from gpugrant_gate.policy.strictjson import BodyRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +127,17 @@ PASSABLE = frozenset({"hw.grant", "hw.unfit"})
 def past(container: Container, repo: RepoView, facts: Facts) -> tuple[Violation, ...]:
     """The hardware rules that no container breaks which was made through the gate."""
     return tuple(found for found in hardware(container, repo, facts) if found.rule not in PASSABLE)
+
+
+def seen(inspected: Mapping[str, Any], repo: RepoView) -> tuple[str, ...]:
+    """Of a container that nobody asks anything for: how it has hardware otherwise than by a device request, as far as
+    its own description shows that."""
+    try:
+        container = from_inspect(inspected)
+    except (BodyRefused, TypeError, AttributeError):
+        return ()
+    counted = (rule for rule in RULES if rule.hardware and rule.check and rule.id not in _BY_REQUEST)
+    return tuple(text for rule in counted if rule.check for text in rule.check(container, repo))
+
+
+_BY_REQUEST = PASSABLE | {"hw.gpus"}

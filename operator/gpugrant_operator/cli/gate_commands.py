@@ -56,10 +56,10 @@ def trial_of(
     return Trial(listen, upstream, checked_repo(repo), checked_devices(grants), policy)
 
 
-def serve(root: Path, *, hardware: Path, trial: Trial | None) -> int:
+def serve(root: Path, *, hardware: Path, trial: Trial | None, enforce: bool = False) -> int:
     """Runs the node's gate, or the trial's, until it is asked to end; its exit code."""
     if trial is None:
-        return gate.run(root, hardware=hardware)
+        return gate.run(root, hardware=hardware, enforce=enforce)
     try:
         checked_socket(trial.listen)
     except SocketPathTooLong as error:
@@ -72,6 +72,7 @@ def serve(root: Path, *, hardware: Path, trial: Trial | None) -> int:
         root=root,
         machine=settings.host_name(hardware, socket.gethostname()),
         policy=trial.policy,
+        enforce=enforce,
     )
 
 

@@ -45,7 +45,7 @@ LOOK_EVERY = 0.1
 MACHINES = f"/apis/{API_VERSION}/gpumachines"
 
 
-def up(root: Path, *, hardware: Path, detach: bool) -> None:
+def up(root: Path, *, hardware: Path, detach: bool, enforce: bool = False) -> None:
     """Starts the instance; in the foreground returns when it was asked to end."""
     layout = Layout(root)
     try:
@@ -60,13 +60,15 @@ def up(root: Path, *, hardware: Path, detach: bool) -> None:
     if running is not None and _superseded(running, layout, hardware):
         running = None
     if running is not None:
+        if enforce:
+            raise Failure(f"it already runs below {root}, and --enforce counts at the start: run gpugrant down first")
         if not detach:
             raise Failure(f"it already runs below {root}: see gpugrant status; gpugrant down stops it")
         _await_ready(layout, None)
     elif detach:
-        _start_detached(layout, hardware)
+        _start_detached(layout, hardware, enforce=enforce)
     else:
-        _supervise(layout, hardware, machine)
+        _supervise(layout, hardware, machine, enforce=enforce)
         return
     console.note(f"machine {machine} is up; export KUBECONFIG={layout.kubeconfig}")
 
@@ -256,10 +258,12 @@ def _version() -> str:
     return metadata.version("gpugrant")
 
 
-def _start_detached(layout: Layout, hardware: Path) -> None:
+def _start_detached(layout: Layout, hardware: Path, *, enforce: bool) -> None:
     log = layout.logs / "supervisor.log"
     keeper.put_aside(log)
-    argv = (sys.executable, "-P", "-m", parts.MODULE, "up", "--root", str(layout.root), "--hardware", str(hardware))
+    more = ("--enforce",) if enforce else ()
+    start = (sys.executable, "-P", "-m", parts.MODULE, "up", "--root", str(layout.root))
+    argv = (*start, "--hardware", str(hardware), *more)
     child = processes.launch(argv, environ=os.environ, log=log)
     with Process(child.pid, child) as process:
         _await_ready(layout, lambda: _last_line(log) if process.wait(0) else None)
@@ -290,12 +294,14 @@ def _last_line(log: Path) -> str:
     return next((line.removeprefix("error: ") for line in reversed(lines) if line.strip()), "it said nothing")
 
 
-def _supervise(layout: Layout, hardware: Path, machine: str) -> None:
+def _supervise(layout: Layout, hardware: Path, machine: str, *, enforce: bool) -> None:
     settings = supervisor.Settings(
         root=layout.root,
         hardware=hardware,
         version=_version(),
-        parts=parts.standalone(layout.root, hardware=hardware, executable=sys.executable, version=_version()),
+        parts=parts.standalone(
+            layout.root, hardware=hardware, executable=sys.executable, version=_version(), enforce=enforce
+        ),
         claim=lambda: claim(layout, machine),
         environ=os.environ,
         clock=lambda: datetime.now(UTC),

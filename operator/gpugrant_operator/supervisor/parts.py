@@ -39,9 +39,10 @@ class Part:
     """A new process of it takes over from the one that runs, and its listening sockets are kept while none does."""
 
 
-def standalone(root: Path, *, hardware: Path, executable: str, version: str) -> tuple[Part, ...]:
-    """The three parts of a standalone instance; `root` and `hardware` are absolute."""
-    return tuple(_part(name, root, hardware, executable, version) for name in NAMES)
+def standalone(root: Path, *, hardware: Path, executable: str, version: str, enforce: bool = False) -> tuple[Part, ...]:
+    """The three parts of a standalone instance; `root` and `hardware` are absolute. `enforce` is the gate's."""
+    more = {"gate": ("--enforce",)} if enforce else {}
+    return tuple(_part(name, root, hardware, executable, version, more.get(name, ())) for name in NAMES)
 
 
 def signature(name: str, root: Path) -> tuple[str, ...]:
@@ -49,7 +50,7 @@ def signature(name: str, root: Path) -> tuple[str, ...]:
     return (MODULE, name, "--root", str(root))
 
 
-def _part(name: str, root: Path, hardware: Path, executable: str, version: str) -> Part:
+def _part(name: str, root: Path, hardware: Path, executable: str, version: str, more: tuple[str, ...]) -> Part:
     layout = Layout(root)
     machine = () if name == "apiserver" else ("--hardware", str(hardware))
     # Standalone: another cluster's KUBECONFIG in the caller's shell must not turn this operator towards it.
@@ -59,7 +60,7 @@ def _part(name: str, root: Path, hardware: Path, executable: str, version: str) 
         environ[NOTIFY_VARIABLE] = str(layout.kept_sockets)
     return Part(
         name=name,
-        argv=(executable, "-P", "-m", *signature(name, root), *machine),
+        argv=(executable, "-P", "-m", *signature(name, root), *machine, *more),
         signature=signature(name, root),
         environ=environ,
         after="apiserver" if name == "operator" else None,
