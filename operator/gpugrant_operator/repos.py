@@ -220,18 +220,23 @@ def locked(layout: Layout) -> Iterator[None]:
 
 
 def write(layout: Layout, planned: Write) -> Path:
-    """Puts the file in place, durably and in one step, readable by all. Raises OSError."""
+    """Puts the repo's file in place. Raises OSError."""
     path = layout.repos / planned.file
+    replace(path, repofile.dump(planned.repo))
+    return path
+
+
+def replace(path: Path, text: str) -> None:
+    """Puts a file in place, durably and in one step, readable by all. Raises OSError."""
     # The leading dot keeps the gate from reading a file that is not whole yet.
-    temporary = layout.repos / f".{planned.file}.tmp"
+    temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("w", encoding="utf-8") as file:
-        file.write(repofile.dump(planned.repo))
+        file.write(text)
         file.flush()
         os.fchmod(file.fileno(), 0o644)
         os.fsync(file.fileno())
     temporary.replace(path)
-    _sync(layout.repos)
-    return path
+    _sync(path.parent)
 
 
 def remove(layout: Layout, name: str) -> bool:

@@ -235,7 +235,10 @@ def _enforced_message(standing: Standing, grant: RepoGpuGrant) -> str:
     said = f"repo {spec.repo} may use {spec.device} on {spec.machine}"
     repo = standing.repos.get(spec.repo)
     if repo is not None and not repo.sealed:
-        said += "; its daemon is not sealed, so at its own start it sees the devices of all repos"
+        said += (
+            f"; repo {spec.repo} is not sealed: at its own start its daemon sees the devices of all repos; "
+            f"to mend it: gpugrant repo seal {spec.repo}"
+        )
     return said
 
 

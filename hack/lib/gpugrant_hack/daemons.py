@@ -28,7 +28,8 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 READY_WITHIN = 60.0
 """Seconds; a daemon is ready in 2 to 5 on an idle machine."""
 
-# $1 sealed folder, $2 CDI folder, $3 run folder, $4 where it goes, $5 busybox; the rest is the daemon.
+# $1 sealed folder, $2 CDI folder, $3 run folder, $4 where it goes, $5 the root's other CDI folder, $6 busybox; the rest
+# is the daemon.
 # The host's mounts go on reaching the namespace (slave), so that folders which are bound later can be bound into
 # containers; nothing leaks out.
 SEAL = """
@@ -37,11 +38,13 @@ mount --bind "$1" "$2"
 mount -o remount,bind,ro "$2"
 mkdir -p "$4"
 mount --bind "$3" "$4"
+mkdir -p "$5"
+mount -t tmpfs -o ro,mode=0755,size=4k none "$5"
 for other in $(readlink -f /run/cdi /var/run/cdi | sort -u); do
     if [ -d "$other" ]; then mount -t tmpfs -o ro,mode=0755,size=4k none "$other"; fi
 done
-"$5" ip link set lo up
-shift 5
+"$6" ip link set lo up
+shift 6
 exec "$@"
 """
 
@@ -170,7 +173,8 @@ def _launch(tools: Tools, engine: Engine, daemon: Daemon, settings: dict[str, An
     daemon.config.chmod(0o644)
     command = [
         *("unshare", "--mount", "--propagation", "slave", "--net", "sh", "-c", SEAL, "seal"),
-        *(str(sealed), str(daemon.root.cdi), str(daemon.run), processes.RUN, str(tools.busybox())),
+        *(str(sealed), str(daemon.root.cdi), str(daemon.run), processes.RUN),
+        *(str(daemon.root.path / "run/cdi"), str(tools.busybox())),
         *(str(engine.program("dockerd", tools.search)), "--config-file", str(daemon.config)),
     ]
     environ = {key: value for key, value in os.environ.items() if not key.startswith("DOCKER_")}

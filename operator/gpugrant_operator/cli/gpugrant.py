@@ -224,6 +224,22 @@ def repo_list(root: Path, output: str) -> None:
 
 
 @cli.command()
+@repo.command("seal")
+@click.argument("name")
+@options.root
+@click.option(
+    "--unit", metavar="UNIT", help="The daemon's service. Default: that of its process, else docker-NAME.service."
+)
+def repo_seal(name: str, root: Path, unit: str | None) -> None:
+    """Let the daemon of the repo NAME see only the CDI specs of its granted devices, from its next start on.
+
+    Writes a drop-in of the daemon's systemd unit and restarts nothing.
+    """
+    from gpugrant_operator.cli import seal_command
+
+    seal_command.seal(root, name, unit=unit)
+
+
 def crds() -> None:
     """Print the CRD manifests."""
     from gpugrant_crds import schema

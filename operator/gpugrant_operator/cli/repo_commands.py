@@ -114,14 +114,15 @@ def show(root: Path, *, as_json: bool) -> None:
 
 
 def row(repo: RepoFile, layout: Layout, gate: GateStatus | None) -> dict[str, Any]:
-    """One repo as a JSON object; `fit` is null where no gate says it. Pure."""
+    """One repo as a JSON object; `fit` is null where no gate says it. `sealed` is what the gate sees of the daemon, and
+    where none says it, what the file says. Pure."""
     seen = None if gate is None else next((seen for seen in gate.repos if seen.name == repo.name), None)
     return {
         "name": repo.name,
         "id": repo.id,
         "upstream": str(repo.upstream),
         "listen": str(repo.listens(layout)),
-        "sealed": repo.sealed,
+        "sealed": repo.sealed if seen is None or not seen.id else seen.sealed,
         "open": sorted(repo.opened),
         "fit": None if seen is None else seen.fit,
         "reason": None if seen is None else seen.reason,

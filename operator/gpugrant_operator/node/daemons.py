@@ -107,22 +107,28 @@ def _lacks(upstream: Path, folder: str, wanted: frozenset[str], within: float) -
 
 def look(upstream: Path) -> Sight | None:
     """What GET /info says; None: no answer, or none that is one."""
-    try:
-        info = _info(upstream)
-    except (OSError, http.client.HTTPException, ValueError):
+    said = info(upstream)
+    if not said:
         return None
-    if not isinstance(info, dict):
-        return None
-    release = _pair(str(info.get("ServerVersion", "")))
-    devices = info.get("DiscoveredDevices")
+    release = _pair(str(said.get("ServerVersion", "")))
+    devices = said.get("DiscoveredDevices")
     listed = [device for device in devices or () if isinstance(device, dict) and device.get("Source") == "cdi"]
     return Sight(
-        folders=frozenset(str(path) for path in info.get("CDISpecDirs") or ()),
+        folders=frozenset(str(path) for path in said.get("CDISpecDirs") or ()),
         names=frozenset(str(device.get("ID")) for device in listed),
         # a daemon that lists leaves the key out when it sees none: its version decides
-        lists="DiscoveredDevices" in info or release >= (28, 2),
+        lists="DiscoveredDevices" in said or release >= (28, 2),
         release=release,
     )
+
+
+def info(upstream: Path) -> Mapping[str, Any]:
+    """The object that GET /info answers; empty: no answer, or none that is one."""
+    try:
+        said = _info(upstream)
+    except (OSError, http.client.HTTPException, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _pair(version: str) -> tuple[int, int]:

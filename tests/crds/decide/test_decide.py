@@ -147,7 +147,8 @@ def test_an_unsealed_daemon_is_said() -> None:
     ready = run(machine, [grant], gen.gate(1, unsealed=["gpu-a"])).verdicts[grant.metadata.uid].ready
 
     assert ready.status == "True"
-    assert "not sealed" in ready.message
+    assert "; repo gpu-a is not sealed: " in ready.message
+    assert ready.message.endswith("to mend it: gpugrant repo seal gpu-a")
 
 
 def test_a_device_that_goes_keeps_its_holder() -> None:
