@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import shutil
 import subprocess
@@ -28,7 +29,9 @@ def built() -> Path:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler for the stand-in of NVML")
-    target = Path(tempfile.mkdtemp(prefix="gpugrant-nvml-")) / "libnvidia-ml.so.1"
+    folder = Path(tempfile.mkdtemp(prefix="gpugrant-nvml-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    target = folder / "libnvidia-ml.so.1"
     command = [compiler, "-shared", "-fPIC", "-O1", "-Wl,-soname,libnvidia-ml.so.1", "-o", str(target), str(SOURCE)]
     subprocess.run(command, check=True, capture_output=True, text=True)
     return target
