@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -15,10 +16,25 @@ GET = b"GET /plain HTTP/1.1\r\n\r\n"
 LAST = b"GET /plain HTTP/1.1\r\nConnection: close\r\n\r\n"
 
 
+MADE: list[tuple[Link, socket.socket]] = []
+
+
+@pytest.fixture(autouse=True)
+async def closed() -> AsyncIterator[None]:
+    """Whatever a test leaves open, a failed one too: the loop would wait for it."""
+    yield
+    for link, peer in MADE:
+        link.abort()
+        peer.close()
+    MADE.clear()
+    await asyncio.sleep(0)
+
+
 async def pair() -> tuple[Link, socket.socket]:
     ours, peer = socket.socketpair(socket.AF_UNIX)
     _, link = await asyncio.get_running_loop().create_unix_connection(Link, sock=ours)
     peer.setblocking(False)
+    MADE.append((link, peer))
     return link, peer
 
 
