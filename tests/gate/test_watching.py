@@ -211,7 +211,7 @@ def free_port() -> int:
 PORT = free_port()
 
 
-@pytest.mark.parametrize("more", [f"metrics: 127.0.0.1:{PORT}\n"])
+@pytest.mark.parametrize("more", [f"metrics: 127.0.0.1:{PORT}\n"], ids=["metrics"])
 async def test_the_port_for_metrics_wants_the_token(gate: GateProcess) -> None:
     token = gate.layout.metrics_token
     assert token.stat().st_mode & 0o777 == 0o600
@@ -234,7 +234,7 @@ async def test_the_port_for_metrics_wants_the_token(gate: GateProcess) -> None:
     await second.close()
 
 
-@pytest.mark.parametrize("more", [f"metrics: 127.0.0.1:{PORT}\n"])
+@pytest.mark.parametrize("more", [f"metrics: 127.0.0.1:{PORT}\n"], ids=["metrics"])
 async def test_a_port_that_is_taken_is_a_problem_and_no_end(root: Path, more: str) -> None:
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
