@@ -156,3 +156,25 @@ async def test_what_is_not_served_is_said(serve: Any, kubectl: str) -> None:
         assert strategic.code == 1
         crd = await api.kubectl("delete", "crd", "repogpugrants.gpu.rediacc.io", binary=kubectl)
         assert "built in" in crd.err
+
+
+@pytest.mark.req("D3", "D10")
+async def test_what_newer_versions_send_as_protobuf(serve: Any, kubectl: str) -> None:
+    """kubectl since 1.32 encodes the built-in kinds so, and has no other way when it is refused."""
+    async with serve() as api:
+
+        async def run(*arguments: str) -> Any:
+            return await api.kubectl(*arguments, binary=kubectl)
+
+        assert (await run("create", "namespace", "team-p")).ok == "namespace/team-p created\n"
+        literal = "--from-literal=a=1"
+        assert (await run("create", "configmap", "c", literal)).ok == "configmap/c created\n"
+        assert (await run("create", "secret", "generic", "s", literal)).ok == "secret/s created\n"
+        assert (await run("get", "secret", "s", "-o", "jsonpath={.type} {.data.a}")).ok == "Opaque MQ=="
+        assert (await run("get", "configmap", "c", "-o", "jsonpath={.data.a}")).ok == "1"
+        assert (await run("auth", "can-i", "create", "rgg")).ok == "yes\n"
+        assert "*.*" in (await run("auth", "can-i", "--list")).ok
+        again = await run("create", "namespace", "team-p")
+        assert again.err == 'Error from server (AlreadyExists): namespaces "team-p" already exists\n'
+        assert "deleted" in (await run("delete", "configmap", "c", "--cascade=orphan", "--timeout=20s")).ok
+        assert "deleted" in (await run("delete", "namespace", "team-p", "--timeout=20s")).ok

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from gpugrant_operator.apiserver.objects import protobuf
 from gpugrant_operator.apiserver.objects.status import ApiError, Json, bad_request, unsupported_media
 
 MAX_DEPTH = 200
@@ -41,18 +42,15 @@ def body(data: bytes, content_type: str) -> Decoded:
             return Decoded(from_yaml(data))
         except BadYamlError as error:
             raise bad_request(f"the YAML body can't be read: {error}") from error
+    if content_type == protobuf.CONTENT_TYPE:
+        value = protobuf.body(data)
+        _check_tree(value)
+        return Decoded(value)
     if content_type not in JSON_TYPES:
-        raise unsupported_media(_media_message(content_type))
-    return from_json(data)
-
-
-def _media_message(content_type: str) -> str:
-    if "protobuf" in content_type:
-        return (
-            "this API server takes JSON and YAML bodies, not protobuf: write the object to a file and use "
-            "kubectl apply -f FILE or kubectl create -f FILE"
+        raise unsupported_media(
+            f"the content type {content_type!r} is not taken: send application/json or application/yaml"
         )
-    return f"the content type {content_type!r} is not taken: send application/json or application/yaml"
+    return from_json(data)
 
 
 def from_json(data: bytes) -> Decoded:
