@@ -92,7 +92,7 @@ def daemon(engine: str, folder: Path, cdi: Path, *, tree: Path | None = None) ->
         running = subprocess.Popen(command, env=environ, stdout=log, stderr=log, start_new_session=True)
         try:
             rig.wait_for(lambda: daemons.look(made.socket), seconds=60)
-            _image(made)
+            import_image(made)
             yield made
         finally:
             running.terminate()
@@ -101,8 +101,8 @@ def daemon(engine: str, folder: Path, cdi: Path, *, tree: Path | None = None) ->
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _image(made: Unsealed) -> None:
-    """The stand-in image of hack/."""
+def import_image(made: Unsealed) -> None:
+    """Gives it the stand-in image of hack/."""
     build = (
         "import sys; from pathlib import Path; from gpugrant_hack import image; "
         "sys.stdout.buffer.write(image.archive(Path(sys.argv[1]).read_bytes(), image.c_library()))"

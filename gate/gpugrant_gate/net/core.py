@@ -155,14 +155,16 @@ class Core:
             await self._ended.wait()
 
     def pending(self) -> list[Pending]:
-        """What the answer to the snapshot of now waits for."""
+        """What the answer to the snapshot of now waits for, each device of a repo once."""
         requests = [
             Pending(repo=request.repo, device=device, since=request.since)
             for request in self.outdated()
             for device in request.devices
         ]
         sweepers = [server.sweeper for server in self.repos.values() if server.sweeper is not None]
-        return [*requests, *(found for sweeper in sweepers for found in sweeper.pending())]
+        found = [*requests, *(entry for sweeper in sweepers for entry in sweeper.pending())]
+        # the sweep's own comes last and counts: it may say why it takes so long
+        return list({(entry.repo, entry.device): entry for entry in found}.values())
 
     def ended(self) -> None:
         """Something ended that `settled` may wait for."""
