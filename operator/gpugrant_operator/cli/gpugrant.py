@@ -24,14 +24,19 @@ def cli() -> None:
 @options.root
 @click.option("--detach", is_flag=True, help="Return once all is ready (exit 3 when it isn't in 60 s).")
 @options.hardware
-def up(root: Path, detach: bool, hardware: Path) -> None:
+@click.option(
+    "--enforce",
+    is_flag=True,
+    help="Stop also what ran with devices that were not granted before the gate's very first start.",
+)
+def up(root: Path, detach: bool, hardware: Path, enforce: bool) -> None:
     """Start all parts on this machine, with the repos of repos.d.
 
     Stays in the foreground and stops the parts when it is asked to end. Parts that run already are kept.
     """
     from gpugrant_operator.cli import instance
 
-    instance.up(root, hardware=hardware, detach=detach)
+    instance.up(root, hardware=hardware, detach=detach, enforce=enforce)
 
 
 @cli.command()
@@ -80,6 +85,11 @@ def operator(root: Path, hardware: Path) -> None:
 @click.option("--repo", metavar="NAME", help="One repo: its name.")
 @click.option("--grant", "grants", multiple=True, metavar="DEVICE", help="One repo: a granted device; repeatable.")
 @click.option("--policy", type=options.ABSOLUTE, metavar="FILE", help="One repo: a file as in repos.d.")
+@click.option(
+    "--enforce",
+    is_flag=True,
+    help="Stop also what ran with ungranted devices before the first start; one repo: stop it at all.",
+)
 @click.pass_context
 def gate(
     context: click.Context,
@@ -90,6 +100,7 @@ def gate(
     repo: str | None,
     grants: tuple[str, ...],
     policy: Path | None,
+    enforce: bool,
 ) -> None:
     """Run the gate alone, or one repo's gate with fixed grants.
 
@@ -99,10 +110,10 @@ def gate(
 
     trial = commands.trial_of(listen=listen, upstream=upstream, repo=repo, grants=grants, policy=policy)
     if context.invoked_subcommand is not None:
-        if trial is not None:
+        if trial is not None or enforce:
             raise click.UsageError(f'give the options after "{context.invoked_subcommand}"')
         return
-    sys.exit(commands.serve(root, hardware=hardware, trial=trial))
+    sys.exit(commands.serve(root, hardware=hardware, trial=trial, enforce=enforce))
 
 
 @gate.command()

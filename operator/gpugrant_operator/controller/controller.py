@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import structlog
 from pydantic import ValidationError
 
+from gpugrant_crds.snapshot import GateStatus
 from gpugrant_crds.v1alpha1 import GpuMachine, Metadata, RepoGpuGrant
 from gpugrant_operator.controller.api import (
     MACHINES,
@@ -30,7 +31,7 @@ from gpugrant_operator.controller.reconciler import Again, Reconciler, Unsettled
 from gpugrant_operator.controller.recorder import Recorder
 from gpugrant_operator.controller.workqueue import WorkQueue
 from gpugrant_operator.kubeclient import ApiError, ApiUnreachable, JsonObject
-from gpugrant_operator.reconcile import detection
+from gpugrant_operator.reconcile import detection, transitions
 
 WORKERS = 8
 """Machines at once."""
@@ -101,6 +102,8 @@ class Controller:
         self._deaf = 0
         self._troubles: dict[str, str] = {}
         self._api_trouble = ""
+        self._told: GateStatus | None = None
+        """The gate's report whose cases were told last."""
 
     @property
     def trouble(self) -> str:
@@ -163,9 +166,21 @@ class Controller:
         link = self._node.link
         before = link.news
         await link.refresh()
+        self._tell_cases()
         changed = await self._node.look()
         if changed or before != link.news:
             self._local_due()
+
+    def _tell_cases(self) -> None:
+        """What the gate found among containers is an Event of its machine."""
+        report, told = self._node.link.report, self._told
+        if report is None or report == told:
+            return
+        served = [machine for machine in self._cache.machines if machine.metadata.uid == report.machine_uid]
+        for machine in served:
+            self._recorder.note(transitions.of_cases(machine, told, report, self._now()))
+        if served:
+            self._told = report
 
     async def look_at_api(self) -> None:
         """Raises ApiError where the API does not answer, OtherApi where it is another one."""

@@ -5,14 +5,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Literal
 
 from gpugrant_crds import conditions
 from gpugrant_crds.reasons import Reason
+from gpugrant_crds.snapshot import GateStatus
 from gpugrant_crds.v1alpha1 import Condition, GpuMachine, GpuMachineStatus, RepoGpuGrant, RepoGpuGrantStatus
 
 _PASSING = frozenset({Reason.PENDING, Reason.GATE_PENDING, Reason.DETECTING})
 """What is over in a moment."""
+
+_NORMAL_CASES = frozenset({Reason.RESTART_POLICY_REMOVED, Reason.CONTAINER_STARTED})
+"""What a revocation and a boot bring along."""
+
+_JUST = timedelta(minutes=10)
 
 _NORMAL = frozenset({Reason.RELEASING})
 """Not ready, and nothing is wrong."""
@@ -71,6 +78,28 @@ def of_machine(machine: GpuMachine, after: GpuMachineStatus) -> tuple[Occurrence
         if change is not None and (change.type == conditions.READY or change.status == "False")
     ]
     return tuple({occurrence.event_name: occurrence for occurrence in found}.values())
+
+
+def of_cases(
+    machine: GpuMachine, before: GateStatus | None, after: GateStatus, now: datetime
+) -> tuple[Occurrence, ...]:
+    """The Events of what the gate found among containers since its report before; of a first report only what has just
+    been."""
+    known = () if before is None else before.cases
+    meta = machine.metadata
+    return tuple(
+        Occurrence(
+            kind="GpuMachine",
+            namespace="",
+            name=meta.name,
+            uid=meta.uid,
+            type="Normal" if case.reason in _NORMAL_CASES else "Warning",
+            reason=case.reason,
+            message=case.message,
+        )
+        for case in after.cases
+        if case not in known and (before is not None or now - case.time < _JUST)
+    )
 
 
 def _changed(before: Iterable[Condition], after: Iterable[Condition], kind: str) -> Condition | None:

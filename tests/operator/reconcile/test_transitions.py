@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 import gen
+from gpugrant_crds.snapshot import Case, GateStatus
 from gpugrant_crds.v1alpha1 import Condition, GpuMachineStatus, RepoGpuGrantStatus
 from gpugrant_operator.reconcile import transitions
 
@@ -94,3 +97,26 @@ def test_the_same_occurrence_has_the_same_name() -> None:
     assert names[0] == names[1]
     assert len(set(names)) == 3
     assert all(name.startswith("wsl-gpu.") for name in names)
+
+
+def case(name: str, reason: str = "ContainerStopped", *, minutes: int = 0) -> Case:
+    moment = gen.NOW - timedelta(minutes=minutes)
+    return Case(reason=reason, repo="gpu-b", container="c" * 64, name=name, message=f"{name} was", time=moment)
+
+
+def report(*cases: Case) -> GateStatus:
+    return gen.gate().model_copy(update={"cases": cases})
+
+
+def test_what_the_gate_found_is_told_once() -> None:
+    """Only what is new since the report before; of a first report what is not long ago."""
+    one, two = case("one"), case("two", "RestartPolicyRemoved")
+
+    def told(before: GateStatus | None, after: GateStatus) -> list[str]:
+        found = transitions.of_cases(gen.machine(), before, after, gen.NOW)
+        assert all((it.kind, it.name) == ("GpuMachine", gen.MACHINE) for it in found)
+        return [f"{it.type} {it.reason} {it.message}" for it in found]
+
+    assert told(report(one), report(one, two)) == ["Normal RestartPolicyRemoved two was"]
+    assert told(report(one, two), report(one, two)) == []
+    assert told(None, report(case("old", minutes=30), one)) == ["Warning ContainerStopped one was"]
