@@ -219,6 +219,11 @@ class RepoStatus(Lenient):
     message: str = ""
     unseen: bool = False
     """Its containers were not looked at yet: what they use is not known."""
+    down_since: datetime | None = None
+    """Its daemon has not answered since then; absent: it answers, or was not asked yet."""
+    released: bool = False
+    """Its daemon is not there, and was sealed and without live-restore when it last was: nothing of it holds a device
+    that its sealed folder has not."""
 
 
 class Pending(Lenient):

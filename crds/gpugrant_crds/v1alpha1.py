@@ -90,6 +90,14 @@ class Detection(Model):
     """Look again after this time even if nothing changed, for example 30m; absent: 1h."""
 
 
+class GateWishes(Model):
+    """What the machine's gate and the operator do when one of them is silent."""
+
+    release_timeout: GoDuration | None = None
+    """How long an exclusive device is kept from others while the daemon of a repo that may hold it does not answer;
+    absent: 10m. It then counts as free, with the reason ReleaseUnverified."""
+
+
 class GpuMachineSpec(Model):
     """What is wanted of a machine."""
 
@@ -102,6 +110,8 @@ class GpuMachineSpec(Model):
     and can't be started again. Stop: it is stopped."""
     detection: Detection | None = None
     """When the machine's GPUs are looked for."""
+    gate: GateWishes | None = None
+    """What happens when the gate, a daemon or the operator is silent."""
 
 
 class GpuStatus(Model):
@@ -212,6 +222,8 @@ class Allocation(Model):
     """Those that hold it."""
     releasing: tuple[Debt, ...] = ()
     """Those that it is being taken from."""
+    given_up: tuple[Text, ...] = ()
+    """Repos whose containers may still hold it: somebody gave up waiting for them."""
 
 
 class GateRepo(Model):

@@ -132,3 +132,34 @@ def test_the_other_cdi_folder_is_empty_in_a_sealed_daemon(daemons: rig.Daemons, 
     (other / "x.yaml").write_text("cdiVersion: 0.5.0\n")
     assert list(Path(f"/proc/{daemon.pid}/root{other}").iterdir()) == []
     (other / "x.yaml").unlink()
+
+
+@pytest.mark.req("R49")
+def test_a_sealed_daemon_that_is_gone_holds_nothing(
+    daemons: rig.Daemons, daemon: rig.Daemon, gate: GateProcess
+) -> None:
+    """Its report says since when, and that it is released; hung, it is not; back, it is as before."""
+    other = daemons.start(f"down-{daemon.engine}", engine=daemon.engine)
+    gate.write_repo(other.name, id=other.repo_id, upstream=str(other.socket), sealed="true")
+    put(gate, daemon)
+
+    def said() -> tuple[bool, bool]:
+        _, status = asyncio.run(gate.control("GET", "/v1/status"))
+        repo = next((repo for repo in status["repos"] if repo["name"] == other.name), {})
+        return "downSince" in repo, bool(repo.get("released"))
+
+    rig.wait_for(lambda: said() == (False, False), seconds=30)
+    rig.wait_for(lambda: other.docker("version", socket=gate.layout.repo_socket(other.name)).returncode == 0)
+    daemons.stop(other)
+    rig.wait_for(lambda: said() == (True, True), seconds=30)
+    other = daemons.start(other.name, engine=daemon.engine)
+    rig.wait_for(lambda: said() == (False, False), seconds=30)
+    if daemon.engine == "28":  # a hung one is found by the list of every minute
+        os.kill(other.pid, signal.SIGSTOP)
+        try:
+            rig.wait_for(lambda: said() == (True, False), seconds=100)
+        finally:
+            os.kill(other.pid, signal.SIGCONT)
+        rig.wait_for(lambda: said() == (False, False), seconds=30)
+    daemons.stop(other)
+    (gate.layout.repos / f"{other.name}.yaml").unlink()

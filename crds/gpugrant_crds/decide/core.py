@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from gpugrant_crds import snapshot, timestamps
-from gpugrant_crds.decide import conflicts, ledger, verdicts
+from gpugrant_crds.decide import conflicts, ledger, silence, verdicts
 from gpugrant_crds.decide.conflicts import Candidate, Refused
 from gpugrant_crds.decide.ledger import Entry, Ledger
 from gpugrant_crds.decide.verdicts import Standing, Verdict
@@ -64,8 +64,10 @@ def decide(
     """
     stored = {grant.metadata.uid: grant for grant in grants if grant.spec.machine == machine.metadata.name}
     before = ledger.read(machine.status)
+    waited = silence.waited(gate, machine, before.given_up, now)
+    gate = waited.gate
     answered = verdicts.answer(machine, gate)
-    ledger_now = before.settled(answered)
+    ledger_now = replace(before.settled(answered), given_up=waited.given_up)
     ended = [uid for uid, entry in ledger_now.entries.items() if not _continues(machine, stored.get(uid), entry, now)]
     ledger_now = ledger_now.without(ended, epoch=machine.status.ledger_epoch + 1)
     repos = conflicts.known_repos(gate)
@@ -88,6 +90,7 @@ def decide(
         devices=frozenset(machine.device_names or ()),
         hardware=hardware,
         owed=ledger_now.owed_uids(),
+        doubts=waited.doubts,
     )
     return Decision(
         allocations=ledger_now.allocations(),
@@ -96,7 +99,7 @@ def decide(
         grants=enforced,
         verdicts={uid: verdicts.judge(standing, grant, refused.get(uid)) for uid, grant in stored.items()},
         machine_released=_machine_released(standing),
-        recheck_at=_recheck(standing, stored.values()),
+        recheck_at=_recheck(standing, stored.values(), waited.recheck),
     )
 
 
@@ -199,11 +202,14 @@ def _machine_released(standing: Standing) -> bool:
     return not standing.ledger.entries and not standing.ledger.debts and (standing.synced or not standing.epoch)
 
 
-def _recheck(standing: Standing, grants: Iterable[RepoGpuGrant]) -> datetime | None:
+def _recheck(standing: Standing, grants: Iterable[RepoGpuGrant], others: Iterable[datetime]) -> datetime | None:
     moments = [
-        timestamps.read(entry.grant.expires_at)
-        for entry in standing.ledger.entries.values()
-        if entry.grant.expires_at is not None
+        *others,
+        *(
+            timestamps.read(entry.grant.expires_at)
+            for entry in standing.ledger.entries.values()
+            if entry.grant.expires_at is not None
+        ),
     ]
     for grant in grants:
         moments += verdicts.moments(standing, grant)

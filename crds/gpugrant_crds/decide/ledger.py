@@ -49,6 +49,8 @@ class Ledger:
 
     entries: Mapping[str, Entry]
     debts: tuple[Owed, ...] = ()
+    given_up: frozenset[tuple[str, str]] = frozenset()
+    """Device and repo: nobody waits for it to come free there."""
 
     def holders(self, device: str) -> tuple[Entry, ...]:
         return tuple(entry for entry in self.entries.values() if entry.device == device)
@@ -81,7 +83,7 @@ class Ledger:
             )
             for entry in gone
         )
-        return Ledger(entries, self.debts + debts)
+        return replace(self, entries=entries, debts=self.debts + debts)
 
     def settled(self, gate: GateStatus | None) -> Ledger:
         """Without the debts that the gate has answered for; None: it has answered for nothing."""
@@ -100,11 +102,15 @@ class Ledger:
         held: dict[str, list[Entry]] = {}
         for entry in self.entries.values():
             held.setdefault(entry.device, []).append(entry)
+        lost: dict[str, list[str]] = {}
+        for device, repo in self.given_up:
+            lost.setdefault(device, []).append(repo)
         taken: dict[str, list[Debt]] = {}
         for owed in self.debts:
             taken.setdefault(owed.device, []).append(owed.debt)
         return tuple(
-            _allocation(device, held.get(device, []), taken.get(device, [])) for device in sorted(held | taken)
+            _allocation(device, held.get(device, []), taken.get(device, []), lost.get(device, []))
+            for device in sorted({*held, *taken, *lost})
         )
 
     def snapshot_grants(self) -> tuple[SnapshotGrant, ...]:
@@ -131,7 +137,8 @@ def read(status: GpuMachineStatus) -> Ledger:
         for grant in holder.grants
     }
     debts = tuple(Owed(allocation.device, debt) for allocation in status.allocations for debt in allocation.releasing)
-    return Ledger(entries, debts)
+    given_up = frozenset((allocation.device, repo) for allocation in status.allocations for repo in allocation.given_up)
+    return Ledger(entries, debts, given_up)
 
 
 def held(
@@ -166,12 +173,13 @@ def _single(device: str, hardware: Iterable[str]) -> str | None:
     return found[0] if len(found) == 1 and not atoms.names_a_set(device, found) else None
 
 
-def _allocation(device: str, entries: list[Entry], debts: list[Debt]) -> Allocation:
+def _allocation(device: str, entries: list[Entry], debts: list[Debt], given_up: list[str]) -> Allocation:
     return Allocation(
         device=device,
         state="Releasing" if debts else "Held",
         repos=_holders(entries),
         releasing=tuple(sorted(debts, key=lambda debt: (debt.repo, debt.epoch, debt.uids))),
+        given_up=tuple(sorted(given_up)),
     )
 
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from gpugrant_crds import atoms, conditions, snapshot, timestamps
 from gpugrant_crds.conditions import Claim, Status
-from gpugrant_crds.decide import conflicts, ledger
+from gpugrant_crds.decide import conflicts, ledger, silence
 from gpugrant_crds.decide.conflicts import Refused
 from gpugrant_crds.decide.ledger import Entry, Ledger
 from gpugrant_crds.reasons import Reason
@@ -73,6 +73,8 @@ class Standing:
     """What each of them stands for now, where it is known."""
     owed: frozenset[str]
     """Grants from which something was taken that the gate has not answered for yet."""
+    doubts: silence.Held = frozenset()
+    """Which repos may still hold which device, though nobody waits for them any more."""
 
 
 def answer(machine: GpuMachine, gate: GateStatus | None) -> GateStatus | None:
@@ -158,9 +160,13 @@ def _held(standing: Standing, grant: RepoGpuGrant, entry: Entry, refused: Refuse
     moved = _moved(standing, grant, entry)
     bound = _bound_to(standing, grant, entry)
     if problem is None:
+        reason, doubt = Reason.ENFORCED, _doubt(standing, entry)
+        message = _enforced_message(standing, grant)
+        if doubt:
+            reason, message = Reason.RELEASE_UNVERIFIED, f"{message}; {doubt}"
         enforced = (
             *_claims(accepted="True", programmed="True", reason=Reason.ENFORCED, message=""),
-            Claim(conditions.READY, "True", Reason.ENFORCED, _enforced_message(standing, grant)),
+            Claim(conditions.READY, "True", reason, message),
         )
         return Verdict(True, entry.repo_id, (*enforced, *moved), hardware=bound)
     claims = (
@@ -169,6 +175,13 @@ def _held(standing: Standing, grant: RepoGpuGrant, entry: Entry, refused: Refuse
         *_troubled(grant, problem, standing.now),
     )
     return Verdict(True, entry.repo_id, (*claims, *moved), hardware=bound)
+
+
+def _doubt(standing: Standing, entry: Entry) -> str:
+    """Who may still hold a device that is exclusive here, as a clause; empty: nobody."""
+    device, repo = entry.device, entry.repo
+    others = [other for held, other in standing.doubts if held == device and other != repo]
+    return silence.why(device, others, standing.gate) if others and entry.grant.exclusive else ""
 
 
 def _bound_to(standing: Standing, grant: RepoGpuGrant, entry: Entry) -> tuple[str, ...] | None:

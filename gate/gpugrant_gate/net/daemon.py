@@ -58,6 +58,8 @@ class Daemon:
         self._process: Process | None = None
         """The daemon itself; None while unknown."""
         self.fitness: Fitness | None = None
+        self.was_sealed = False
+        """At its last answer it was fit and sealed, and so without live-restore."""
 
     @property
     def pid(self) -> int:
@@ -117,6 +119,8 @@ class Daemon:
         self._due = self._monotonic() + self._span(found)
         changed = (found, listener, process) != (self.fitness, self.listener, self._process)
         self.fitness, self.listener, self._process = found, listener, process
+        if listener:
+            self.was_sealed = found.fit and found.sealed and self._repo.sealed
         if changed:
             self._changed()
 

@@ -167,6 +167,8 @@ class RepoServer:
             reason=grants.no_hardware_reason(self.repo, fitness),
             message=why,
             unseen=self.sweeper is not None and self.sweeper.unseen,
+            down_since=None if self.sweeper is None else self.sweeper.down_since,
+            released=self.sweeper is not None and self.sweeper.absent and self._daemon.was_sealed,
         )
 
     async def in_use(self) -> list[InUse]:

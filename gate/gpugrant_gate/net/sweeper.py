@@ -64,7 +64,7 @@ class Watched(Protocol):
         """What runs with devices is another."""
 
     def seen(self) -> None:
-        """It was looked at for the first time."""
+        """It was looked at for the first time, or its daemon went silent or came back."""
 
     def ended(self) -> None:
         """Something that an answer may wait for is over."""
@@ -108,6 +108,10 @@ class Sweeper:
         self.running: list[InUse] = []
         """Containers that hold devices, as last seen."""
         self.unseen = True
+        self.down_since: datetime | None = None
+        """Its daemon has not answered since then; None: it does, or was not asked yet."""
+        self.absent = False
+        """Nobody listens for it; else it is there and does not answer."""
         self.starting: dict[str, int] = {}
         """Containers whose start is on its way, with how many times."""
         self._watched = watched
@@ -212,12 +216,15 @@ class Sweeper:
     async def _listen(self) -> None:
         """Subscribes, then lists: nothing that happens between the two is missed."""
         while True:
-            with contextlib.suppress(Unreachable):
+            try:
                 orders = await self._watched.orders()
                 async with contextlib.aclosing(orders.events()) as heard:
                     async for container in heard:
+                        self._answered()
                         if container not in self._plain:
                             self.look(container)
+            except Unreachable as error:
+                self._silent(error)
             if self.unseen:
                 self.look()  # a daemon that is not there has nothing that runs, and that is known then
             await asyncio.sleep(_RETRY * (0.75 + self._jitter() / 2))
@@ -236,7 +243,9 @@ class Sweeper:
             try:
                 if known:
                     await self._look_at(None if turn > self._wanted.done else ids)
+                    self._answered()
             except Unreachable as error:
+                self._silent(error)
                 if isinstance(error.__cause__, TimeoutError):
                     # it is there and does not answer: what it runs is not known
                     asyncio.get_running_loop().call_later(_AGAIN, self.look)
@@ -247,6 +256,17 @@ class Sweeper:
             if known:
                 self._seen_all()
             self._watched.ended()
+
+    def _answered(self) -> None:
+        if self.down_since is not None:
+            self.down_since, self.absent = None, False
+            self._watched.seen()
+
+    def _silent(self, error: Unreachable) -> None:
+        absent = isinstance(error.__cause__, FileNotFoundError | ConnectionRefusedError)
+        if self.down_since is None or absent != self.absent:
+            self.down_since, self.absent = self.down_since or self._now(), absent
+            self._watched.seen()
 
     def _seen_all(self) -> None:
         if self.unseen:

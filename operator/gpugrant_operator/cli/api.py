@@ -11,14 +11,17 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from gpugrant_crds.v1alpha1 import API_VERSION, GROUP, VERSION, GpuMachine, RepoGpuGrant
+from gpugrant_crds import timestamps
+from gpugrant_crds.v1alpha1 import API_VERSION, GROUP, VERSION, GpuMachine, GpuMachineStatus, RepoGpuGrant
 from gpugrant_operator.cli.console import Failure
+from gpugrant_operator.reconcile.transitions import Occurrence
 
 MACHINES = "gpumachines"
 GRANTS = "repogpugrants"
@@ -54,6 +57,10 @@ class ApiProblem(Failure):
 
 class Gone(ApiProblem):
     """There is no such object."""
+
+
+class Changed(ApiProblem):
+    """Somebody else wrote the object in between."""
 
 
 class Exists(ApiProblem):
@@ -136,6 +143,29 @@ class Api:
         change = self._objects.patch_cluster_custom_object
         self._ask(change, GROUP, VERSION, MACHINES, name, body, _content_type=MERGE_PATCH)
 
+    def put_machine_status(self, machine: GpuMachine, status: GpuMachineStatus) -> None:
+        """Replaces the status of this very version of the object; raises Changed when somebody else was first."""
+        meta = machine.metadata
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": "GpuMachine",
+            "metadata": {"name": meta.name, "uid": meta.uid, "resourceVersion": meta.resource_version},
+            "status": status.to_json(),
+        }
+        replace = self._objects.replace_cluster_custom_object_status
+        self._ask(replace, GROUP, VERSION, MACHINES, meta.name, body)
+
+    def record(self, occurrence: Occurrence, now: datetime) -> None:
+        """Posts an Event; each is one of its own."""
+        from kubernetes import client
+
+        from gpugrant_operator.controller.api import event
+
+        body = event(occurrence, timestamps.write(now))
+        body["metadata"]["name"] += f".{int(now.timestamp() * 1000):x}"
+        core = client.CoreV1Api(self._client)
+        self._ask(core.create_namespaced_event, body["metadata"]["namespace"], body)
+
     def grants(self) -> tuple[RepoGpuGrant, ...]:
         """Of all namespaces."""
         return self._list(RepoGpuGrant, self._objects.list_cluster_custom_object, GRANTS)
@@ -206,7 +236,8 @@ def problem(status: int, body: Any, reason: str) -> ApiProblem:
         message, word = str(told["message"]), str(told.get("reason", ""))
     except (TypeError, ValueError, KeyError, AttributeError):
         message, word = f"the API answered {status} {reason}".strip(), reason
-    kind = Gone if status == 404 else Exists if word == "AlreadyExists" else ApiProblem
+    kinds: dict[str, type[ApiProblem]] = {"AlreadyExists": Exists, "Conflict": Changed}
+    kind = Gone if status == 404 else kinds.get(word, ApiProblem)
     return kind(status, word, sentence(message))
 
 

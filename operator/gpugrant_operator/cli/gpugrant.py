@@ -224,17 +224,6 @@ def repo_remove(name: str, root: Path) -> None:
     commands.remove(root, name)
 
 
-@repo.command("list")
-@options.root
-@options.output("table", "json")
-def repo_list(root: Path, output: str) -> None:
-    """List the repos and what the gate says of their daemons."""
-    from gpugrant_operator.cli import repo_commands as commands
-
-    commands.show(root, as_json=output == "json")
-
-
-@cli.command()
 @repo.command("seal")
 @click.argument("name")
 @options.root
@@ -251,6 +240,37 @@ def repo_seal(name: str, root: Path, unit: str | None) -> None:
     seal_command.seal(root, name, unit=unit)
 
 
+@repo.command("list")
+@options.root
+@options.output("table", "json")
+def repo_list(root: Path, output: str) -> None:
+    """List the repos and what the gate says of their daemons."""
+    from gpugrant_operator.cli import repo_commands as commands
+
+    commands.show(root, as_json=output == "json")
+
+
+@cli.group()
+def machine() -> None:
+    """Machines whose GPUs are granted."""
+
+
+@machine.command("release")
+@click.argument("device")
+@options.root
+@click.option("--machine", "name", metavar="MACHINE", help="Default: the only one there is.")
+@click.option("--force", is_flag=True, required=True, help="Needed: a container may go on using the device.")
+def machine_release(device: str, root: Path, name: str | None, force: bool) -> None:
+    """Give up on DEVICE, which can't be taken back from a repo: others may have it from now on.
+
+    For a container that survives being killed (RevokeStuck), a daemon or a gate that is gone for good.
+    """
+    from gpugrant_operator.cli import release_command
+
+    release_command.release(root, device, machine=name)
+
+
+@cli.command()
 def crds() -> None:
     """Print the CRD manifests."""
     from gpugrant_crds import schema

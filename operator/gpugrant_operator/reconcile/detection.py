@@ -5,12 +5,11 @@ Adding a cause: a function, its place in CAUSES, a case in tests/operator/reconc
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from gpugrant_crds import timestamps
+from gpugrant_crds import durations, timestamps
 from gpugrant_crds.inventory import Inventory
 from gpugrant_crds.v1alpha1 import DETECT_ANNOTATION, GpuMachine
 
@@ -21,7 +20,6 @@ RETRY_FIRST = timedelta(seconds=30)
 RETRY_LAST = timedelta(minutes=10)
 """After a failure the next automatic try waits twice as long as the one before, up to this."""
 
-_UNITS = {"h": "hours", "m": "minutes", "s": "seconds"}
 _INSTALL = {"Auto": "auto", "Always": "true", "Never": "false"}
 """spec.toolkit.install as `renet setup --toolkit-default` takes it (design 3)."""
 
@@ -92,9 +90,7 @@ def requested(machine: GpuMachine, last: Outcome | None) -> str | None:
 def interval(machine: GpuMachine) -> timedelta:
     """How old an inventory may get; a text that is no duration, or zero, counts as absent."""
     text = None if machine.spec.detection is None else machine.spec.detection.interval
-    parts = re.findall(r"([0-9]{1,9})([hms])", text or "", re.ASCII)
-    total = sum((timedelta(**{_UNITS[unit]: int(number)}) for number, unit in parts), timedelta())
-    return total or INTERVAL
+    return durations.read(text) or INTERVAL
 
 
 def arguments(machine: GpuMachine) -> tuple[str, ...]:

@@ -24,6 +24,9 @@ _JUST = timedelta(minutes=10)
 _NORMAL = frozenset({Reason.RELEASING})
 """Not ready, and nothing is wrong."""
 
+_UNSURE = frozenset({Reason.RELEASE_UNVERIFIED})
+"""Ready, and somebody should look."""
+
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
@@ -112,7 +115,7 @@ def _changed(before: Iterable[Condition], after: Iterable[Condition], kind: str)
 
 
 def _occurrence(kind: str, namespace: str, name: str, uid: str, condition: Condition) -> Occurrence:
-    good = condition.status == "True" and condition.type != conditions.MOVED
+    good = condition.status == "True" and condition.type != conditions.MOVED and condition.reason not in _UNSURE
     normal = good or condition.reason in _NORMAL
     return Occurrence(
         kind=kind,
