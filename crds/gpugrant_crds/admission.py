@@ -174,11 +174,13 @@ def _repo_missing(request: Request) -> str | None:
     machine, repo = request.machine, request.grant.spec.repo
     if machine is None or machine.status.gate is None:
         return None
-    known = [known.name for known in machine.status.gate.repos if known.id]
-    if repo in known:
+    known = {known.name: known.id for known in machine.status.gate.repos}
+    if known.get(repo):
         return None
-    missing = conflicts.no_such_repo(repo, machine.metadata.name, known)
-    return f"{missing}: the grant waits for it ({Reason.REPO_NOT_FOUND})"
+    name = machine.metadata.name
+    if repo in known:
+        return f"{conflicts.no_hardware(repo, name)}; the grant waits for it ({Reason.DAEMON_UNFIT})"
+    return f"{conflicts.no_such_repo(repo, name, known)}: the grant waits for it ({Reason.REPO_NOT_FOUND})"
 
 
 def _other_repo(request: Request) -> str | None:

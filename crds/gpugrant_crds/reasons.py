@@ -44,7 +44,7 @@ class Reason(StrEnum):
     REPO_ID_MISMATCH = "RepoIdMismatch"
     """The repo of that name is another one than the grant was issued for (R9)."""
     DAEMON_UNFIT = "DaemonUnfit"
-    """The repo's daemon can't be trusted with CDI devices (R52), or the repo's file does not say which daemon that is."""
+    """The repo's daemon can't be trusted with CDI devices (R52), or the repo's file does not read."""
     ROOTLESS_DAEMON = "RootlessDaemon"
     """A rootless daemon has no device cgroup: hardware can't be kept apart there."""
     GATE_PENDING = "GatePending"

@@ -127,12 +127,14 @@ def test_allows(answer: Review) -> None:
         (ask(gen.grant(), machine=gen.machine(devices=None)), "MachineNotDetected"),
         (ask(gen.grant("gpu-aa")), "gpu-a"),
         (ask(gen.grant(repo_id="id-old")), "RepoIdMismatch"),
+        (ask(gen.grant(), machine=gen.machine(gate={"repos": [{"name": "gpu-a"}]})), "(DaemonUnfit)"),
     ],
     ids=[
         "an unknown machine",
         "a machine never detected",
         "a repo that the machine does not know",
         "a repo of another id",
+        "a repo without an id",
     ],
 )
 def test_warns(answer: Review, said: str) -> None:

@@ -101,13 +101,26 @@ def _no_such_repo(it: Candidate) -> Refused | None:
         return it.unserved or silent(it.machine.metadata.name)
     if it.repo is not None:
         return None
-    known = [repo.name for repo in it.gate.repos]
-    return Refused(Reason.REPO_NOT_FOUND, no_such_repo(it.grant.spec.repo, it.machine.metadata.name, known))
+    return not_served(it.grant.spec.repo, it.machine.metadata.name, it.gate.repos)
 
 
 def silent(machine: str) -> Refused:
     """Nothing is heard of the machine's gate."""
     return Refused(Reason.GATE_UNREACHABLE, f"the gate of machine {machine} does not answer")
+
+
+def not_served(repo: str, machine: str, reported: Iterable[RepoStatus]) -> Refused:
+    """Why the gate has no repo of that name with an id: it knows none (R9), or its file keeps hardware from it."""
+    found = {seen.name: seen for seen in reported}
+    if repo not in found:
+        return Refused(Reason.REPO_NOT_FOUND, no_such_repo(repo, machine, found))
+    return Refused(Reason.DAEMON_UNFIT, no_hardware(repo, machine, found[repo].message))
+
+
+def no_hardware(repo: str, machine: str, why: str = "") -> str:
+    """The clause for a repo that the machine has without an id; `why`: as its gate says it, empty: not known here."""
+    said = why or "its file in repos.d is broken, or gives it no id of its own: see gpugrant status"
+    return f"repo {repo} on machine {machine} gets no hardware: {said}"
 
 
 def no_such_repo(repo: str, machine: str, known: Iterable[str]) -> str:

@@ -217,8 +217,7 @@ def _enforcement(standing: Standing, grant: RepoGpuGrant, entry: Entry) -> tuple
         return "Unknown", standing.unserved or conflicts.silent(name)
     repo = standing.repos.get(entry.repo)
     if repo is None:
-        known = [known.name for known in gate.repos]
-        return "False", Refused(Reason.REPO_NOT_FOUND, conflicts.no_such_repo(entry.repo, name, known))
+        return "False", conflicts.not_served(entry.repo, name, gate.repos)
     if repo.id != entry.repo_id:
         return "False", Refused(Reason.REPO_ID_MISMATCH, conflicts.other_repo(grant, entry.repo_id, repo.id))
     if not standing.synced:

@@ -41,11 +41,13 @@ class World:
         gate = machine.status.gate
         return {} if gate is None else {repo.name: repo.id for repo in gate.repos if repo.id}
 
-    def nameless(self, machine: GpuMachine) -> frozenset[str]:
-        """The repos that the machine has without an id: none is written, or it occurs twice."""
+    def nameless(self, machine: GpuMachine) -> dict[str, str]:
+        """The repos that the machine has without an id (none is written, it occurs twice, the file is broken), each
+        with what its gate says of it; empty: that isn't known."""
         live, last = self.live.get(machine.metadata.name), machine.status.gate
-        seen = live.status.repos if live is not None else () if last is None else last.repos
-        return frozenset(repo.name for repo in seen if not repo.id)
+        if live is not None:
+            return {repo.name: repo.message for repo in live.status.repos if not repo.id}
+        return {} if last is None else {repo.name: "" for repo in last.repos if not repo.id}
 
     def devices(self, machine: GpuMachine) -> tuple[str, ...] | None:
         """The names that can be granted now; None: never detected."""
@@ -67,8 +69,9 @@ def no_such_machine(name: str, world: World) -> str:
 def no_such_repo(repo: str, machine: GpuMachine, world: World) -> str:
     """The clause for a repo that the machine has not, or has without an id of its own."""
     name = machine.metadata.name
-    if repo in world.nameless(machine):
-        return f"repo {repo} on machine {name} has no id of its own, so it gets no hardware: see gpugrant status"
+    nameless = world.nameless(machine)
+    if repo in nameless:
+        return conflicts.no_hardware(repo, name, nameless[repo])
     return conflicts.no_such_repo(repo, name, world.repos(machine))
 
 

@@ -103,7 +103,7 @@ def show(root: Path, *, as_json: bool) -> None:
     _tell_problems(folder, layout)
     if gate is None:
         console.note("note: the gate does not run, so nobody looks at the daemons")
-    rows = [row(repo, layout, gate) for repo in folder.repos.values()]
+    rows = [row(repo, layout, gate) for repo in folder.repos.values()] + unreadable(folder, gate)
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
@@ -128,6 +128,27 @@ def row(repo: RepoFile, layout: Layout, gate: GateStatus | None) -> dict[str, An
         "reason": None if seen is None else seen.reason,
         "message": _message(gate, seen),
     }
+
+
+def unreadable(folder: Folder, gate: GateStatus | None) -> list[dict[str, Any]]:
+    """A row, as `row` makes them, for each repo that the gate serves without hardware and whose file can't be read:
+    what only the file says is null. Pure."""
+    readable = {repo.name for repo in folder.repos.values()}
+    return [
+        {
+            "name": seen.name,
+            "id": None,
+            "upstream": None,
+            "listen": None,
+            "sealed": seen.sealed,
+            "open": [],
+            "fit": seen.fit,
+            "reason": seen.reason,
+            "message": seen.message,
+        }
+        for seen in (() if gate is None else gate.repos)
+        if not seen.id and seen.name not in readable
+    ]
 
 
 def _message(gate: GateStatus | None, seen: RepoStatus | None) -> str:

@@ -59,7 +59,18 @@ NEWCOMERS = {
     ),
     "takes no device on a machine without any": Case(gen.grant(), "DeviceNotFound", machine=gen.machine(devices=())),
     "names the nearest repo": Case(gen.grant("gpu-aa"), "RepoNotFound", message="gpu-a"),
-    "does not take a repo without an id": Case(gen.grant(), "RepoNotFound", gate=gen.gate(repos={"gpu-a": ""})),
+    "does not take a repo without an id": Case(
+        gen.grant(),
+        "DaemonUnfit",
+        gate=gen.gate(repos={"gpu-a": ""}),
+        message="gpu-a on machine wsl-gpu gets no hardware",
+    ),
+    "says of a repo without an id what its gate says": Case(
+        gen.grant(),
+        "DaemonUnfit",
+        gate=gen.gate(repos={"gpu-a": ""}, unfit={"gpu-a": "DaemonUnfit"}),
+        message="repo gpu-a on machine wsl-gpu gets no hardware: the daemon has CDI off",
+    ),
     "does not take a repo whose id is another than the issued one": Case(
         gen.grant(repo_id="id-old"), "RepoIdMismatch", message="id-old"
     ),
@@ -106,6 +117,7 @@ ENFORCEMENT = {
     "a gate that does not answer": (None, "GateUnreachable"),
     "a gate of another machine": (gen.gate(1, machine_uid="machine-0"), "GatePending"),
     "a repo that is gone": (gen.gate(1, repos={"gpu-b": "id-b"}), "RepoNotFound"),
+    "a repo whose file is broken": (gen.gate(1, repos={"gpu-a": ""}), "DaemonUnfit"),
     "a repo made anew": (gen.gate(1, repos={"gpu-a": "id-a2"}), "RepoIdMismatch"),
     "an unfit daemon": (gen.gate(1, unfit={"gpu-a": "DaemonUnfit"}), "DaemonUnfit"),
     "a rootless daemon": (gen.gate(1, unfit={"gpu-a": "RootlessDaemon"}), "RootlessDaemon"),

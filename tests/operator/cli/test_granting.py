@@ -184,8 +184,20 @@ def test_a_device_named_twice_is_one_grant() -> None:
         pytest.param(
             wish(),
             world(machines=(gen.machine(gate={"repos": [{"name": "gpu-a"}]}),), live=False),
-            "repo gpu-a on machine wsl-gpu has no id of its own, so it gets no hardware: see gpugrant status",
+            "repo gpu-a on machine wsl-gpu gets no hardware: its file in repos.d is broken, or gives it no id of its "
+            "own: see gpugrant status",
             id="a repo without an id gets no hardware",
+        ),
+        pytest.param(
+            wish(),
+            World(
+                (gen.machine(),),
+                (),
+                gen.NOW,
+                {gen.MACHINE: Answer(gen.gate(repos={"gpu-a": ""}, unfit={"gpu-a": "DaemonUnfit"}), (ALL,))},
+            ),
+            "repo gpu-a on machine wsl-gpu gets no hardware: the daemon has CDI off",
+            id="a repo without an id: what its gate says",
         ),
     ],
 )
