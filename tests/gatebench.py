@@ -191,13 +191,13 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench_of(folder: Path, limits: Limits, policy: Policy) -> AsyncIterator[Bench]:
-    """A core that serves repo `a` in `folder`, before a daemon that is fit; nothing is granted."""
+async def bench_of(folder: Path, limits: Limits, policy: Policy, **world: Any) -> AsyncIterator[Bench]:
+    """A core that serves repo `a` in `folder`, before a daemon that is fit; nothing is granted. `world`: more of it."""
     daemon = FakeDaemon(folder / "d.sock")
     await daemon.start()
     repo = Repo("a", "id-a", daemon.path, folder / "a.sock")
     statuses: list[RepoStatus] = []
-    world = World(
+    around = World(
         layout=Layout(Path("/")),
         limits=limits,
         policy=policy,
@@ -205,8 +205,9 @@ async def bench_of(folder: Path, limits: Limits, policy: Policy) -> AsyncIterato
         monotonic=time.monotonic,
         jitter=lambda: 0.0,
         changed=statuses.append,
+        **world,
     )
-    core = Core(world, "m")
+    core = Core(around, "m")
     opened = listener.listen(repo.listen, uid=-1, gid=-1, mode=0o600)
     await core.serve(repo, opened.sock)
     made = Bench(core, daemon, repo.listen, repo, statuses)
