@@ -47,7 +47,7 @@ OTHERS: tuple[tuple[str, str, str], ...] = (
     ("body.size", "bodies so large that neighbours would wait", "the limit is the machine's"),
     ("gate.facts", "what the daemon does not tell, or tells in another way", _UNKNOWN),
     ("gate.upstream", "requests to a daemon that does not answer", "there is nobody to ask"),
-    ("gate.admitted", "starts with devices that can't be noted down", "the sweep would take the container for a fork's"),
+    ("gate.admitted", "starts with devices that can't be noted down", "the sweep would take it for a fork's"),
     ("gate.connections", "more connections than a repo may have", "the limit is the machine's"),
     ("wire.*", "requests whose bytes could be read in two ways, or come too slowly", _NOT_READ),
 )
