@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from gpugrant_operator.apiserver.objects import table
-from gpugrant_operator.apiserver.objects.status import ApiError, Cause, Json, bad_request, invalid
+from gpugrant_operator.apiserver.objects.ownership import MAX_NAME as MAX_MANAGER
+from gpugrant_operator.apiserver.objects.status import (
+    ApiError,
+    Cause,
+    Json,
+    bad_request,
+    forbidden_value,
+    invalid,
+    invalid_value,
+    required,
+)
 from gpugrant_operator.apiserver.registry import FieldValidation, Options
 
 JSON_TYPE = "application/json"
@@ -97,7 +107,7 @@ def flag(query: Mapping[str, str], name: str) -> bool:
     return query.get(name, "").lower() in ("1", "true")
 
 
-def options(query: Mapping[str, str], body: Mapping[str, Json] | None = None) -> Options:
+def options(query: Mapping[str, str], body: Mapping[str, Json] | None = None, *, agent: str = "") -> Options:
     """The write options of query and DeleteOptions; raises ApiError 422 for values that mean nothing."""
     dry_run = query.get("dryRun") or (body or {}).get("dryRun") or ""
     if isinstance(dry_run, list):
@@ -108,7 +118,36 @@ def options(query: Mapping[str, str], body: Mapping[str, Json] | None = None) ->
     wanted = query.get("fieldValidation") or "Warn"
     if wanted not in chosen:
         raise _unsupported("fieldValidation", wanted, tuple(chosen))
-    return Options(dry_run=dry_run == "All", field_validation=chosen[wanted])
+    return Options(
+        dry_run=dry_run == "All",
+        field_validation=chosen[wanted],
+        manager=_manager(query, agent),
+        force=flag(query, "force"),
+    )
+
+
+def _manager(query: Mapping[str, str], agent: str) -> str:
+    """`fieldManager`, else the program of the User-Agent, as kube-apiserver's managerOrUserAgent."""
+    named = query.get("fieldManager", "")
+    if len(named.encode()) > MAX_MANAGER:
+        cause = Cause("FieldValueTooLong", "fieldManager", f"Too long: may not be more than {MAX_MANAGER} bytes")
+        raise invalid("Options", "meta.k8s.io", "", [cause])
+    if not named.isprintable():
+        cause = invalid_value("fieldManager", json.dumps(named), "should only contain printable characters")
+        raise invalid("Options", "meta.k8s.io", "", [cause])
+    program = "".join(char for char in agent.partition("/")[0] if char.isprintable())
+    return named or program[:MAX_MANAGER] or "unknown"
+
+
+def patch_options(query: Mapping[str, str], *, agent: str, applies: bool) -> Options:
+    """Those of a patch: an apply has a manager of its own name, and nothing else is forced."""
+    if applies and not query.get("fieldManager"):
+        cause = required("fieldManager", "is required for apply patch")
+    elif not applies and "force" in query:
+        cause = forbidden_value("force", "may not be specified for non-apply patch")
+    else:
+        return options(query, agent=agent)
+    raise invalid("PatchOptions", "meta.k8s.io", "", [cause])
 
 
 def _unsupported(name: str, value: str, known: Sequence[str]) -> ApiError:

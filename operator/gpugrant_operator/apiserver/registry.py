@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from gpugrant_crds import timestamps
 from gpugrant_operator.apiserver import admission
-from gpugrant_operator.apiserver.objects import changes, patch
+from gpugrant_operator.apiserver.objects import changes, ownership, patch
 from gpugrant_operator.apiserver.objects.changes import Context, Outcome
+from gpugrant_operator.apiserver.objects.ownership import Manager, Owners
 from gpugrant_operator.apiserver.objects.resources import NAMESPACES, Resource
 from gpugrant_operator.apiserver.objects.selectors import Selector
 from gpugrant_operator.apiserver.objects.status import (
@@ -20,6 +22,7 @@ from gpugrant_operator.apiserver.objects.status import (
     Json,
     Obj,
     already_exists,
+    conflict,
     forbidden,
     invalid,
     method_not_allowed,
@@ -39,6 +42,10 @@ class Options:
 
     dry_run: bool = False
     field_validation: FieldValidation = "Warn"
+    manager: str = "gpugrant"
+    """In whose name the fields are kept that this write sets."""
+    force: bool = False
+    """An apply takes the fields of others."""
     file: str | None = None
     """The hash of the manifest that asks for this write; None: a request does."""
     from_file: bool = False
@@ -65,6 +72,9 @@ class Facts:
 
 Decision = tuple[Outcome, tuple[str, ...]]
 
+Wanted = tuple[Obj, Owners | None]
+"""The object that a write asks for, and who owns what after it; None: the writer owns what changed."""
+
 
 @dataclass
 class Registry:
@@ -81,7 +91,14 @@ class Registry:
     # --- writes -----------------------------------------------------------------------------------------------
 
     async def create(
-        self, resource: Resource, namespace: str, body: Json, options: Options, duplicates: Sequence[str] = ()
+        self,
+        resource: Resource,
+        namespace: str,
+        body: Json,
+        options: Options,
+        duplicates: Sequence[str] = (),
+        *,
+        applies: bool = False,
     ) -> Written:
         _allow(resource, "create")
         obj = changes.addressed(resource, body, namespace=namespace, name=None)
@@ -92,7 +109,9 @@ class Registry:
         if options.guard is not None:
             options.guard()
         self._check_namespace(resource, namespace)
-        made = changes.create(self.rules[resource.id], obj, namespace=namespace, context=self._context())
+        context = self._context()
+        made = changes.create(self.rules[resource.id], obj, namespace=namespace, context=context)
+        made = ownership.owned(made, self._first_owners(resource, made, obj, options, applies=applies))
         name = made["metadata"]["name"]
         if self.store.head(resource, made["metadata"].get("namespace", ""), name) is not None:
             raise already_exists(resource.plural, resource.group, name)
@@ -125,7 +144,7 @@ class Registry:
             cause = required("metadata.resourceVersion", "must be specified for an update")
             raise invalid(resource.kind, resource.group, name, [cause])
         obj, warnings = self._pruned(resource, obj, options, duplicates)
-        written = await self._change(resource, namespace, name, lambda _: obj, options, status=status)
+        written = await self._change(resource, namespace, name, lambda _: (obj, None), options, status=status)
         return replace(written, warnings=warnings + written.warnings)
 
     async def patch(
@@ -142,16 +161,46 @@ class Registry:
         _allow(resource, "patch")
         warnings: list[str] = []
 
-        def wanted(old: Obj) -> Obj:
+        def wanted(old: Obj) -> Wanted:
             patched = patch.apply(content_type, body, old, custom=resource.custom)
             obj = changes.addressed(resource, patched, namespace=namespace, name=name)
             obj, told = self._pruned(resource, obj, options, ())
             warnings[:] = told
-            return obj
+            return obj, None
 
         patch.check_type(content_type, custom=resource.custom)
         written = await self._change(resource, namespace, name, wanted, options, status=status)
         return replace(written, warnings=(*warnings, *written.warnings))
+
+    async def apply(
+        self, resource: Resource, namespace: str, name: str, body: Json, options: Options, *, status: bool = False
+    ) -> Written:
+        """Server-side apply: the object is made where it is not there."""
+        _allow(resource, "patch")
+        config = changes.addressed(resource, body, namespace=namespace, name=name)
+        ownership.check_config(resource, namespace, config)
+        if not status and self.store.head(resource, namespace, name) is None:
+            if config["metadata"].get("uid"):
+                told = f"uid mismatch: the provided object specified uid {config['metadata']['uid']}, and no existing "
+                raise conflict(resource.plural, resource.group, name, f"{told}object was found")
+            try:
+                return await self.create(resource, namespace, config, options, applies=True)
+            except ApiError as error:
+                if error.reason != "AlreadyExists":
+                    raise  # somebody else made it meanwhile: it is one to change
+
+        def wanted(old: Obj) -> Wanted:
+            return ownership.applied(
+                resource,
+                ownership.bare(old),
+                config,
+                ownership.owners_of(old),
+                _manager(resource, options, "Apply", status=status),
+                now=timestamps.write(self.settings.now()),
+                force=options.force,
+            )
+
+        return await self._change(resource, namespace, name, wanted, options, status=status)
 
     async def delete(
         self, resource: Resource, namespace: str, name: str, body: Mapping[str, Json], options: Options
@@ -201,7 +250,7 @@ class Registry:
         resource: Resource,
         namespace: str,
         name: str,
-        wanted: Callable[[Obj], Obj],
+        wanted: Callable[[Obj], Wanted],
         options: Options,
         *,
         status: bool,
@@ -210,10 +259,15 @@ class Registry:
         rules = self.rules[resource.id]
 
         def decide(old: Obj) -> Decision:
-            body = wanted(old)
+            body, owners = wanted(old)
+            held = ownership.bare(old)
             if status:
-                return changes.update_status(rules, old, body), ()
-            outcome = changes.update(rules, old, body, context=self._context())
+                outcome = changes.update_status(rules, held, body)
+            else:
+                outcome = changes.update(rules, held, body, context=self._context())
+            outcome = self._owned(resource, old, body, outcome, owners, options, status=status)
+            if status:
+                return outcome, ()
             if outcome.kind != "Put" or outcome.obj["metadata"].get("deletionTimestamp"):
                 return outcome, ()
             return outcome, self._admit(resource, old, outcome.obj, facts)
@@ -252,6 +306,37 @@ class Registry:
 
     async def _commit(self, change: Change) -> Obj:
         return await asyncio.shield(self.store.submit(change))
+
+    # --- who owns what ----------------------------------------------------------------------------------------
+
+    def _first_owners(self, resource: Resource, made: Obj, config: Obj, options: Options, *, applies: bool) -> Owners:
+        now = timestamps.write(self.settings.now())
+        if applies:
+            manager = _manager(resource, options, "Apply")
+            return ownership.applied(resource, {}, config, {}, manager, now=now, force=True)[1]
+        return ownership.updated(resource, {}, made, {}, _manager(resource, options, "Update"), now=now)
+
+    def _owned(
+        self,
+        resource: Resource,
+        old: Obj,
+        body: Obj,
+        outcome: Outcome,
+        owners: Owners | None,
+        options: Options,
+        *,
+        status: bool,
+    ) -> Outcome:
+        """The outcome with its managedFields; a change of them alone is a change."""
+        if owners is None:
+            manager = _manager(resource, options, "Update", status=status)
+            before = ownership.base(old, body, subresource=manager.subresource)
+            now = timestamps.write(self.settings.now())
+            owners = ownership.updated(resource, ownership.bare(old), outcome.obj, before, manager, now=now)
+        new = ownership.owned(outcome.obj, owners)
+        if outcome.kind == "Keep":
+            return Outcome("Keep", old) if new == old else Outcome("Put", new)
+        return Outcome(outcome.kind, new)
 
     # --- what a decision needs --------------------------------------------------------------------------------
 
@@ -302,6 +387,10 @@ class Registry:
         if problems and options.field_validation == "Strict":
             raise changes.strict_error(resource, problems)
         return pruned, problems if options.field_validation == "Warn" else ()
+
+
+def _manager(resource: Resource, options: Options, operation: ownership.Operation, *, status: bool = False) -> Manager:
+    return Manager(options.manager, operation, resource.api_version, "status" if status else "")
 
 
 def _allow(resource: Resource, verb: str) -> None:

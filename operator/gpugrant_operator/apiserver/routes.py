@@ -25,7 +25,7 @@ from gpugrant_operator.apiserver.objects import (
 from gpugrant_operator.apiserver.objects.resources import Resource
 from gpugrant_operator.apiserver.objects.selectors import Selector
 from gpugrant_operator.apiserver.objects.status import ApiError, Json, Obj
-from gpugrant_operator.apiserver.registry import Registry, Written
+from gpugrant_operator.apiserver.registry import Options, Registry, Written
 from gpugrant_operator.apiserver.settings import Settings
 from gpugrant_operator.apiserver.store.store import Store, Stored
 from gpugrant_operator.apiserver.watch import Watches
@@ -362,7 +362,7 @@ class Routes:
     async def _post(self, request: web.Request, target: Target) -> web.StreamResponse:
         shape, decoded = http.shape(request), await self._body(request)
         written = await self.registry.create(
-            target.resource, target.place, decoded.value, http.options(request.query), decoded.duplicates
+            target.resource, target.place, decoded.value, _options(request), decoded.duplicates
         )
         return self._written(target.resource, written, shape)
 
@@ -373,7 +373,7 @@ class Routes:
             target.place,
             target.item,
             decoded.value,
-            http.options(request.query),
+            _options(request),
             status=target.is_status,
             duplicates=decoded.duplicates,
         )
@@ -382,16 +382,16 @@ class Routes:
     async def _patch(self, request: web.Request, target: Target) -> web.StreamResponse:
         shape, content_type = http.shape(request), _content_type(request)
         patch.check_type(content_type, custom=target.resource.custom)
-        body = decode.from_json(await request.read()).value
-        written = await self.registry.patch(
-            target.resource,
-            target.place,
-            target.item,
-            content_type,
-            body,
-            http.options(request.query),
-            status=target.is_status,
-        )
+        applies = content_type == patch.APPLY_PATCH
+        options = http.patch_options(request.query, agent=_agent(request), applies=applies)
+        where, is_status = (target.resource, target.place, target.item), target.is_status
+        data = await request.read()
+        if applies:
+            config = decode.json_or_yaml(data)
+            written = await self.registry.apply(*where, config, options, status=is_status)
+        else:
+            body = decode.from_json(data).value
+            written = await self.registry.patch(*where, content_type, body, options, status=is_status)
         return self._written(target.resource, written, shape)
 
     def _written(self, resource: Resource, written: Written, shape: http.Shape) -> web.Response:
@@ -478,6 +478,14 @@ def _target_of(resource: Resource, namespace: str | None, tail: list[str]) -> Ta
 def _abort(request: web.Request) -> None:
     if request.transport is not None:
         request.transport.abort()
+
+
+def _agent(request: web.Request) -> str:
+    return request.headers.get("User-Agent", "")
+
+
+def _options(request: web.Request) -> Options:
+    return http.options(request.query, agent=_agent(request))
 
 
 def _content_type(request: web.Request) -> str:

@@ -172,6 +172,7 @@ class ManifestSync:
             return "the object of this name is being deleted: the file is taken when it is gone"
         options = Options(
             field_validation="Strict",
+            manager="gpugrant-manifests",
             file=digest,
             from_file=True,
             guard=lambda: self._unchanged(found.path, resource, key, digest),

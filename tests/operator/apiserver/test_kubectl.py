@@ -178,3 +178,73 @@ async def test_what_newer_versions_send_as_protobuf(serve: Any, kubectl: str) ->
         assert again.err == 'Error from server (AlreadyExists): namespaces "team-p" already exists\n'
         assert "deleted" in (await run("delete", "configmap", "c", "--cascade=orphan", "--timeout=20s")).ok
         assert "deleted" in (await run("delete", "namespace", "team-p", "--timeout=20s")).ok
+
+
+@pytest.mark.req("D3", "D10", "D11")
+async def test_server_side_apply(serve: Any, kubectl: str) -> None:
+    """Two managers, a conflict in kubectl's own words, and the way from client-side apply."""
+    name = "repogpugrant.gpu.rediacc.io/a"
+    exclusive = GRANT.replace("nvidia.com/gpu=all", "nvidia.com/gpu=all, exclusive: true")
+
+    async with serve() as api:
+
+        async def apply(manifest: str, *more: str) -> Any:
+            return await api.kubectl("apply", "--server-side", *more, "-f", "-", stdin=manifest, binary=kubectl)
+
+        async def version() -> str:
+            shown = await api.kubectl("get", "rgg", "a", "-o", "jsonpath={.metadata.resourceVersion}", binary=kubectl)
+            return str(shown.ok)
+
+        assert (await apply(GRANT)).ok == f"{name} serverside-applied\n"
+        first = await version()
+        assert (await apply(GRANT)).ok == f"{name} serverside-applied\n"
+        assert await version() == first
+
+        labelled = GRANT.replace("team: one", "team: two")
+        refused = await apply(labelled, "--field-manager=flux")
+        assert refused.code == 1
+        assert 'conflict with "kubectl": .metadata.labels.team' in refused.err
+        assert "--force-conflicts" in refused.err
+        assert (await apply(labelled, "--field-manager=flux", "--force-conflicts")).code == 0
+
+        assert (await apply(exclusive.replace(", labels: {team: one}", ""))).code == 0
+        left = GRANT.replace(", labels: {team: one}", "")
+        assert (await apply(left)).code == 0
+        shown = json.loads(
+            (await api.kubectl("get", "rgg", "a", "-o", "json", "--show-managed-fields", binary=kubectl)).ok
+        )
+        assert shown["metadata"]["labels"] == {"team": "two"}
+        assert "exclusive" not in shown["spec"]
+        assert [(e["manager"], e["operation"]) for e in shown["metadata"]["managedFields"]] == [
+            ("flux", "Apply"),
+            ("kubectl", "Apply"),
+        ]
+        dry = await apply(exclusive, "--dry-run=server", "--force-conflicts")
+        assert "serverside-applied (server dry run)" in dry.ok
+        wrong = await apply(GRANT.replace("repo:", "repro: x, repo:"))
+        assert ".spec.repro: field not declared in schema" in wrong.err
+        assert (
+            "failed to create typed patch object (default/a; gpu.rediacc.io/v1alpha1, Kind=RepoGpuGrant)" in wrong.err
+        )
+
+
+async def test_from_client_side_to_server_side_apply(serve: Any, kubectl: str) -> None:
+    more = GRANT.replace("nvidia.com/gpu=all", "nvidia.com/gpu=all, exclusive: true")
+    config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {a: '1', b: '2'}\n"
+    async with serve() as api:
+
+        async def apply(manifest: str, *options: str) -> None:
+            applied = await api.kubectl("apply", *options, "-f", "-", stdin=manifest, binary=kubectl)
+            assert applied.code == 0, applied.err
+
+        await apply(more)
+        await apply(more, "--server-side")
+        await apply(GRANT, "--server-side")
+        await apply(config)
+        await apply(config, "--server-side")
+        await apply(config.replace(", b: '2'", ""), "--server-side")
+        shown = await api.kubectl("get", "rgg", "a", "-o", "jsonpath={.spec.exclusive}", binary=kubectl)
+        data = await api.kubectl("get", "cm", "c", "-o", "jsonpath={.data}", binary=kubectl)
+
+        assert shown.ok == ""
+        assert json.loads(data.ok) == {"a": "1"}

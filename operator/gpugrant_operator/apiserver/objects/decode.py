@@ -53,6 +53,14 @@ def body(data: bytes, content_type: str) -> Decoded:
     return from_json(data)
 
 
+def json_or_yaml(data: bytes) -> Json:
+    """The body of an apply, which is YAML by its media type and JSON from kubectl; raises ApiError 400."""
+    try:
+        return from_json(data).value
+    except ApiError:
+        return body(data, YAML_TYPES[0]).value
+
+
 def from_json(data: bytes) -> Decoded:
     """Strict JSON: UTF-8, no NaN, no surrogates; duplicate keys are reported, the last one counts."""
     seen: list[str] = []

@@ -36,22 +36,16 @@ def apply(content_type: str, patch: Json, target: Obj, *, custom: bool) -> Obj:
 def check_type(content_type: str, *, custom: bool) -> None:
     """Raises ApiError 415 for a kind of patch that isn't taken here, whether or not the object exists."""
     if content_type not in _accepted(custom):
-        raise unsupported_media(_unsupported(content_type, custom))
+        raise unsupported_media(_unsupported(custom))
 
 
 def _accepted(custom: bool) -> tuple[str, ...]:
-    return (JSON_PATCH, MERGE_PATCH) if custom else (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH)
+    return (JSON_PATCH, MERGE_PATCH, *(() if custom else (STRATEGIC_PATCH,)), APPLY_PATCH)
 
 
-def _unsupported(content_type: str, custom: bool) -> str:
+def _unsupported(custom: bool) -> str:
     accepted = ", ".join(_accepted(custom))
-    told = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
-    if content_type.startswith(APPLY_PATCH):
-        told = (
-            "server-side apply is not served by this API server: use kubectl apply without --server-side; "
-            f"accepted media types include: {accepted}"
-        )
-    return told
+    return f"the body of the request was in an unknown format - accepted media types include: {accepted}"
 
 
 def merge(target: Json, patch: Json) -> Json:

@@ -21,6 +21,7 @@ from typing import Literal
 
 import structlog
 
+from gpugrant_operator.apiserver.objects import ownership
 from gpugrant_operator.apiserver.objects.resources import Catalog, Resource
 from gpugrant_operator.apiserver.objects.status import ApiError, Obj, expired, internal
 from gpugrant_operator.apiserver.store import manifests
@@ -124,7 +125,7 @@ class Store:
         for key, record in contents.records.items():
             if record.obj is None or key[0] not in self._objects:
                 continue
-            self._put(key, Stored(record.obj))
+            self._put(key, Stored(ownership.shared(record.obj)))
             if record.file is not None:
                 self._files[key] = record.file
         for record in contents.unfinished:
