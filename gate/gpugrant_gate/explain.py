@@ -56,6 +56,15 @@ class Explanation:
         return isinstance(self.decision, Admission)
 
     @property
+    def asks_for_hardware(self) -> bool:
+        """Whether grants had a say in the verdict."""
+        match self.decision:
+            case Admission() as admission:
+                return bool(admission.devices)
+            case Refusal() as refusal:
+                return any(found.rule == "hw.grant" for found in refusal.violations)
+
+    @property
     def text(self) -> str:
         """The verdict for a terminal, ending with a newline."""
         match self.decision:
@@ -80,16 +89,35 @@ class Answers:
         """The object that answers the fact; None where there is none."""
         return next((found for found in self.objects if _answers(found, fact)), None)
 
+    @property
+    def info(self) -> Mapping[str, Any] | None:
+        """`docker info -f json`."""
+        found: Mapping[str, Any] | None = self.to(InfoFact())
+        return found
+
+    @property
+    def version(self) -> dict[str, Any] | None:
+        """The server's part of `docker version -f json`, or `GET /version`."""
+        for found in self.objects:
+            server = found.get("Server", found)
+            if type(server) is dict and "ApiVersion" in server and "Version" in server:
+                return server
+        return None
+
 
 def answers(values: Iterable[Any]) -> Answers:
     """The answers in decoded JSON values, lists of objects among them; raises ValueError for anything else."""
     objects: list[Mapping[str, Any]] = []
     for value in values:
         for entry in value if type(value) is list else [value]:
-            if type(entry) is not dict:
-                raise ValueError("it must hold JSON objects, as docker inspect prints them")
+            if type(entry) is not dict or not _KINDS & entry.keys():
+                raise ValueError("it must hold JSON objects, as docker inspect prints them, or docker info")
             objects.append(entry)
     return Answers(tuple(objects), given=True)
+
+
+_KINDS = frozenset({"HostConfig", "Mountpoint", "IPAM", "ContainerID", "DefaultRuntime", "Server", "ApiVersion"})
+"""The keys by which a container's answer is known, a volume's, a network's, an exec's, the daemon's own."""
 
 
 def _answers(found: Mapping[str, Any], fact: Fact) -> bool:
@@ -132,18 +160,22 @@ def explain(raw: bytes, repo: RepoView, look: Callable[[str], PathInfo], known: 
 
 
 def _parsed(raw: bytes, notes: list[str]) -> tuple[Head, bytes]:
-    head_bytes, rest = _split(raw)
+    head_bytes, rest = _split(raw, notes)
     parsed = heads.parse_request(head_bytes)
     body = _body(parsed, rest, notes)
     return Head(parsed.method, parsed.target, parsed.headers, parsed.version, bool(body)), body
 
 
-def _split(raw: bytes) -> tuple[bytes, bytes]:
+def _split(raw: bytes, notes: list[str]) -> tuple[bytes, bytes]:
     """The head with CRLF line ends, its empty line included, and what follows it."""
     if b"\r\n\r\n" in raw:
         head, _, rest = raw.partition(b"\r\n\r\n")
     else:
-        head, _, rest = raw.partition(b"\n\n")
+        head, end, rest = raw.partition(b"\n\n")
+        if not end:
+            notes.append("the file ends before the empty line that ends a head: the gate would wait for it")
+        if b"\n" in head.replace(b"\r\n", b""):
+            notes.append("lines of the file's head end with LF, which the gate refuses (wire.line-end): judged as CRLF")
         head = head.rstrip(b"\r\n").replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
     return head + b"\r\n\r\n", rest
 

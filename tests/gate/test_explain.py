@@ -29,8 +29,9 @@ def test_an_admitted_request_is_shown_as_it_goes_on(line_end: str, more: str) ->
     raw = create(run_body(DeviceRequests=cdi(NVIDIA)), line_end=line_end, more=more)
     verdict = explain.explain(raw, HELD, look)
     assert verdict.admitted
-    assert verdict.notes == ()
+    assert len(verdict.notes) == int(line_end == "\n"), "the wire takes no LF alone, and that is said"
     lines = verdict.text.splitlines()
+    lines = lines[len(verdict.notes) :]
     assert lines[:3] == ["verdict: admitted", "route:   container.create", f"devices: {NVIDIA}"]
     assert "  POST /v1.45/containers/create?name=x HTTP/1.1" in lines
     assert "--- body as it came" in lines
@@ -63,6 +64,7 @@ def test_what_needs_a_daemon_is_said_to_be_absent() -> None:
     verdict = explain.explain(b"POST /containers/web/start HTTP/1.1\nHost: x\n\n", HELD, look)
     assert not verdict.admitted
     assert verdict.notes == (
+        "lines of the file's head end with LF, which the gate refuses (wire.line-end): judged as CRLF",
         "the gate would ask the daemon GET /containers/web/json: it is taken to have no container web",
         "the verdict depends on the daemon's answers: give them with --facts FILE",
     )
@@ -159,10 +161,15 @@ def test_every_kind_of_answer_is_found_by_its_names() -> None:
     assert "host.network-driver" in explain.explain(body, repo(), look, explain.answers([network])).text
 
 
-@pytest.mark.parametrize("value", [1, "x", [1], [[WEB]], None])
+@pytest.mark.parametrize("value", [1, "x", [1], [[WEB]], None, {"a": 1}])
 def test_answers_are_objects(value: object) -> None:
     with pytest.raises(ValueError, match="as docker inspect prints them"):
         explain.answers([value])
+
+
+def test_a_head_without_its_end_is_said_to_have_none() -> None:
+    verdict = explain.explain(b"GET /_ping HTTP/1.1\r\nHost: x\r\n", HELD, look)
+    assert verdict.notes == ("the file ends before the empty line that ends a head: the gate would wait for it",)
 
 
 def test_passwords_are_not_shown() -> None:

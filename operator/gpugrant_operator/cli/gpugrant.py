@@ -118,15 +118,23 @@ def gate(
 
 @gate.command()
 @options.root
-@click.option("--repo", metavar="NAME", help="The repo's name; its file in repos.d counts. Default: the policy's.")
-@click.option("--grant", "grants", multiple=True, metavar="DEVICE", help="A granted device; repeatable.")
+@click.option(
+    "--repo", metavar="NAME", help="The repo's name; its file in repos.d and its grants count. Default: the policy's."
+)
+@click.option(
+    "--grant",
+    "grants",
+    multiple=True,
+    metavar="DEVICE",
+    help="A granted device, beside what the repo holds here; repeatable.",
+)
 @click.option("--policy", type=options.ABSOLUTE, metavar="FILE", help="A file as in repos.d, in its place.")
 @click.option(
     "--facts",
     multiple=True,
     type=options.ABSOLUTE,
     metavar="FILE",
-    help="What the daemon says: the output of docker inspect, docker info -f json; repeatable.",
+    help="What the daemon says: the output of docker inspect, docker info or docker version -f json; repeatable.",
 )
 @click.argument("file", type=click.File("rb"))
 def explain(
@@ -141,7 +149,7 @@ def explain(
 
     It prints the rules that refuse it, or the request as it would go on, with what the gate changes in its body.
     """
-    from gpugrant_operator.cli import gate_commands as commands
+    from gpugrant_operator.cli import explain_command as commands
 
     sys.exit(commands.explain(root, file.read(), repo=repo, grants=grants, policy=policy, facts=facts))
 

@@ -72,6 +72,105 @@ def test_the_machine_is_the_one_of_the_roots_snapshot(root: Path) -> None:
     assert f"rdc repo gpu grant gpu-a@{socket.gethostname()} " in damaged, "a file that nobody can vouch for names none"
 
 
+GPU_A = "name: gpu-a\nid: a1\nupstream: /d.sock\n"
+
+
+def in_root(root: Path, text: str, *grants: snapshot.SnapshotGrant) -> None:
+    """The root has gpu-a's file and a snapshot of the machine wsl-gpu."""
+    layout = Layout(root)
+    layout.repos.mkdir(parents=True)
+    (layout.repos / "gpu-a.yaml").write_text(text)
+    layout.state.mkdir(parents=True)
+    held = snapshot.build(
+        api_id="api-1", machine="wsl-gpu", machine_uid="m", epoch=1, issued_at=datetime.now(UTC), grants=grants
+    )
+    stored.save(layout.snapshot, StoredSnapshot(snapshot=held))
+
+
+def granted(repo_id: str) -> snapshot.SnapshotGrant:
+    ref = snapshot.GrantRef(namespace="default", name="g", uid="u")
+    return snapshot.SnapshotGrant(repo="gpu-a", repo_id=repo_id, device=ALL, grant=ref)
+
+
+@pytest.mark.req("R1")
+def test_the_grants_in_force_here_count_for_a_repo_of_this_machine(root: Path) -> None:
+    in_root(root, GPU_A, granted("a1"))
+    admitted = explain(root, request(DEVICE), "--repo", "gpu-a")
+    assert (admitted.exit_code, f"the grants that count: {ALL} (in force here)" in admitted.stdout) == (0, True)
+
+
+@pytest.mark.req("R9")
+def test_the_grant_of_a_repo_of_another_id_does_not_count(root: Path) -> None:
+    in_root(root, GPU_A, granted("a0"))
+    refused = explain(root, request(DEVICE), "--repo", "gpu-a")
+    assert (refused.exit_code, "the grants that count: none" in refused.stdout) == (1, True)
+
+
+FIT = {
+    "CDISpecDirs": ["/etc/cdi"],
+    "DefaultRuntime": "runc",
+    "ServerVersion": "28.5.2",
+    "SecurityOptions": ["name=cgroupns"],
+}
+
+
+@pytest.mark.req("R52")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, "verdict: admitted"),
+        ({"CDISpecDirs": ["/etc/cdi", "/var/run/cdi"]}, "reads CDI specs from /etc/cdi, /var/run/cdi"),
+        ({"DefaultRuntime": "nvidia"}, 'default runtime is "nvidia"'),
+        ({"ServerVersion": "24.0.7"}, "the daemon is Docker 24.0.7"),
+    ],
+)
+def test_the_daemons_info_decides_whether_it_is_fit(root: Path, change: dict[str, object], said: str) -> None:
+    facts = root / "info.json"
+    info = {**FIT, "CDISpecDirs": [str(Layout(root).cdi)], **change}
+    facts.write_text(json.dumps(info))
+    told = explain(root, request(DEVICE), "--grant", ALL, "--facts", str(facts))
+    assert (told.exit_code, said in told.stdout) == (int(bool(change)), True), told.stdout
+    unasked = explain(root, request(DEVICE), "--grant", ALL)
+    assert "the daemon was not asked whether it is fit for CDI devices" in unasked.stdout
+
+
+def test_builds_are_judged_by_what_is_known_of_the_daemon(root: Path) -> None:
+    config, facts = root / "daemon.json", root / "info.json"
+    closed = {"network-host": False, "security-insecure": False, "device": False}
+    config.write_text(json.dumps({"builder": {"entitlements": closed}}))
+    in_root(root, f"{GPU_A}daemonConfig: {config}\n")
+    facts.write_text(json.dumps({**FIT, "CDISpecDirs": [str(Layout(root).cdi)]}))
+    tunnel = "POST /grpc HTTP/1.1\nHost: d\nConnection: Upgrade\nUpgrade: h2c\n\n"
+    admitted = explain(root, tunnel, "--repo", "gpu-a", "--facts", str(facts))
+    assert admitted.exit_code == 0, admitted.stdout
+    unasked = explain(root, tunnel, "--repo", "gpu-a").stdout
+    assert "give docker info -f json with --facts FILE" in unasked
+    assert "reads another CDI folder" not in unasked
+
+
+def test_a_repo_that_is_not_there_is_said_to_be_none(root: Path) -> None:
+    in_root(root, f"{GPU_A}open: [host.netwrok]\n")
+    said = explain(root, request(DEVICE), "--repo", "gpu-a").stdout
+    assert "has no readable file of repo gpu-a" in said
+    assert "gpu-a.yaml:4: open:" in said
+
+
+@pytest.mark.req("R9")
+def test_a_policy_without_an_id_is_said_to_get_nothing(root: Path) -> None:
+    policy = root / "p.yaml"
+    policy.write_text("name: x\nupstream: /d.sock\n")
+    assert "the policy has no id" in explain(root, request(DEVICE), "--policy", str(policy), "--grant", ALL).stdout
+
+
+def test_files_that_can_t_be_read_are_said_in_words(root: Path) -> None:
+    binary = root / "x"
+    binary.write_bytes(b"\x7fELF\xed")
+    for option in ("--facts", "--policy"):
+        absent = explain(root, request(DEVICE), option, str(root / "none")).stderr
+        assert absent == f"error: {root}/none can't be read: no such file or directory\n"
+        assert explain(root, request(DEVICE), option, str(binary)).stderr.endswith("it is no UTF-8 text\n")
+
+
 @pytest.mark.req("R45")
 def test_privileged_is_refused_whatever_is_granted(root: Path) -> None:
     refused = explain(root, request('{"Privileged": true}'), "--grant", ALL)
