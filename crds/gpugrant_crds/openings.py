@@ -74,13 +74,27 @@ NEVER: Mapping[str, str] = {
     "host.capabilities=PERFMON": "it reads every process's memory, and GPUs' counters",
     "host.capabilities=SYS_BOOT": "with it another kernel is loaded",
     "host.capabilities=SYS_TIME": "it sets the clock by which grants end",
+    "host.capabilities=ALL": "it reaches devices by itself",
+    "host.capabilities=SYS_ADMIN": "it reaches devices by itself",
+    "host.capabilities=SYS_MODULE": "it reaches devices by itself",
+    "host.capabilities=SYS_RAWIO": "it reaches devices by itself",
     "host.security=systempaths=unconfined": "it opens /proc and /sys, where the kernel is told to run programs",
     "host.security=writable-cgroups=true": "a container's cgroup decides which devices it may open",
     "host.binds": "a folder is bound by naming it in `binds:`",
     "host.cgroupns": "the machine's cgroups decide which devices may be opened",
     "host.import": "the daemon would fetch any address; send the file",
+    "host.shared": "it follows host.network and host.ipc",
 }
 """Why these can't be opened, a clause: what somebody could ask for and must not have."""
+
+PASS: Mapping[str, frozenset[str]] = {
+    "host.capabilities": frozenset(
+        {"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "IPC_LOCK", "KILL", "MKNOD", "NET_BIND_SERVICE",
+         "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT", "SYS_NICE", "SYS_RESOURCE"}
+    ),
+    "host.log": frozenset({"journald", "json-file", "local", "none"}),
+}  # fmt: skip
+"""What needs no opening: values that pass in every repo, by the rule that has others."""
 
 PROFILES: Mapping[str, tuple[str, ...]] = {
     "rediacc": (
@@ -110,6 +124,8 @@ def check(text: str) -> str:
         raise NotOpenable(f"{rule} can't be opened: no setting opens a way to a device (R45)")
     if (why := NEVER.get(text) or NEVER.get(rule)) is not None:
         raise NotOpenable(f"{text} can't be opened: {why}")
+    if value in PASS.get(rule, ()):
+        raise NotOpenable(f"{text} needs no opening: it passes in every repo; take it out")
     if rule in RULES:
         raise NotOpenable(_of_rule(rule, value, text))
     known = [opening.name for opening in OPENINGS]

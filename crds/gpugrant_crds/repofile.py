@@ -30,6 +30,14 @@ _ACCOUNT = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}\$?"
 _MODE = r"0?o?[0-7]{3}"
 """Three octal digits, as chmod takes them; YAML 1.1 and 1.2 write a leading 0 or 0o."""
 
+TREES = (
+    "/dev", "/proc", "/sys", "/run", "/var/run", "/boot", "/etc/cdi", "/var/run/cdi", "/etc/docker", "/etc/containerd",
+    "/etc/nri", "/opt/nri", "/usr/lib/docker", "/usr/libexec/docker", "/var/lib/docker", "/var/lib/containerd",
+    "/etc/rediacc", "/var/lib/rediacc",
+)  # fmt: skip
+"""Devices, the kernel, daemons, and the folders that CDI and NRI read as root (reference: moby, CDI, NRI sources): no
+container gets anything of them, whatever `binds:` says."""
+
 _BOOLEAN_TAG = "tag:yaml.org,2002:bool"
 _NULL_TAG = "tag:yaml.org,2002:null"
 
@@ -83,6 +91,16 @@ def _openings(items: tuple[str, ...]) -> tuple[str, ...]:
     return items
 
 
+def _bindable(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    for path in paths:
+        tree = next((tree for tree in TREES if path.is_relative_to(tree)), None)
+        if path == Path("/"):
+            raise ValueError(f'"{path}" is the whole machine, which no container may have: name the folders themselves')
+        if tree is not None:
+            raise ValueError(f'nothing of "{path}" can be bound: no container may see {tree}; take it out')
+    return paths
+
+
 SocketPath = Annotated[Path, AfterValidator(_socket)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Account = Annotated[str, AfterValidator(_account)]
@@ -108,7 +126,7 @@ class RepoFile(BaseModel):
     """Of the listening socket, octal digits; `permissions` is the number."""
     sealed: bool = False
     """The daemon sees only the CDI specs of this repo's granted devices."""
-    binds: tuple[AbsolutePath, ...] | None = None
+    binds: Annotated[tuple[AbsolutePath, ...], AfterValidator(_bindable)] | None = None
     """Bind sources on the host must lie below one of these; None: binds of host paths are refused."""
     open: Annotated[tuple[str, ...], AfterValidator(_openings)] | None = None
     """Host rules that are open for this repo, each by its id or `id=value` (`openings`); None: none."""
@@ -219,10 +237,11 @@ def _entries(document: yaml.MappingNode) -> tuple[dict[str, Any], dict[str, int]
         if key not in KEYS:
             known = ", ".join(KEYS)
             raise _Refused(line, f'the key "{key}" is not known{names.did_you_mean(key, KEYS)}; the keys are {known}')
-        if key in values:
+        if key in lines:
             raise _Refused(line, f'the key "{key}" stands here twice')
-        values[key] = _READERS.get(key, _text)(key, value_node)
         lines[key] = line
+        if key not in _MAY_BE_EMPTY or value_node.tag != _NULL_TAG:
+            values[key] = _READERS.get(key, _text)(key, value_node)
     return values, lines
 
 
@@ -249,5 +268,7 @@ def _texts(key: str, node: yaml.Node) -> tuple[str, ...]:
     return tuple(_text(key, item) for item in node.value)
 
 
+_MAY_BE_EMPTY = frozenset({"binds", "open", "profile"})
+"""Where nothing behind the key, all lines being commented out, means nothing: there it is the narrowest."""
 _LISTS = {"binds": "[/srv/data]", "open": "[host.network]"}
 _READERS: dict[str, Callable[[str, yaml.Node], Any]] = {"sealed": _boolean, **dict.fromkeys(_LISTS, _texts)}

@@ -83,6 +83,12 @@ def test_an_id_of_digits_stays_a_text() -> None:
         pytest.param("name: a\nupstream: /u\nmode: 888\n", 3, "octal", id="no octal mode"),
         pytest.param("name: a\nupstream: /u\nowner: a b\n", 3, "account", id="no account"),
         pytest.param("name: a\nupstream: /u\nbinds: /srv\n", 3, "must be a list", id="binds as one text"),
+        pytest.param("name: a\nupstream: /u\nbinds: [/]\n", 3, "the whole machine", id="the root as a bind root"),
+        pytest.param("name: a\nupstream: /u\nbinds: [/dev]\n", 3, "no container may see /dev", id="devices to bind"),
+        pytest.param(
+            "name: a\nupstream: /u\nbinds: [/srv, /run/x]\n", 3, "no container may see /run", id="sockets to bind"
+        ),
+        pytest.param("name: a\nupstream: /u\nopen:\nopen:\n", 4, "stands here twice", id="an empty key twice"),
         pytest.param("name: a\nupstream: /u\nbinds: [srv]\n", 3, "absolute path", id="a relative bind root"),
         pytest.param("name: a\nupstream: /u\ndaemonConfig: d.json\n", 3, "absolute path", id="a relative daemon.json"),
         pytest.param("name: a\nupstream: /u\ndaemon_config: /d\n", 3, "did you mean daemonConfig?", id="a Python key"),
@@ -157,6 +163,11 @@ def test_host_rules_are_opened_by_name_and_by_profile() -> None:
     assert {"host.ipc", "host.capabilities=SYSLOG", "host.capabilities=NET_ADMIN", "host.network"} <= repo.opened
     assert repofile.parse(repofile.dump(repo), "b.yaml") == repo
     assert RepoFile(name="b", upstream=Path("/b")).opened == frozenset()
+
+
+def test_a_list_of_which_every_line_is_commented_out_is_none() -> None:
+    repo = repofile.parse("name: b\nupstream: /b\nopen:\n  # - host.ipc\nbinds:\nprofile:\n", "b.yaml")
+    assert repo == RepoFile(name="b", upstream=Path("/b"))
 
 
 OPEN = {

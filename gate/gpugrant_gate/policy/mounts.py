@@ -10,18 +10,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 from posixpath import basename
 
+from gpugrant_crds.repofile import TREES
 from gpugrant_gate.policy import messages
 from gpugrant_gate.policy.container import Container, Mount
 from gpugrant_gate.policy.model import ContainerFact, Fact, Facts, PathFact, PathInfo, RepoView, VolumeFact
 from gpugrant_gate.policy.routes import CONTAINER
 from gpugrant_gate.policy.strictjson import quoted
-
-TREES = (
-    "/dev", "/proc", "/sys", "/run", "/var/run", "/boot", "/etc/cdi", "/var/run/cdi", "/etc/docker", "/etc/containerd",
-    "/etc/nri", "/opt/nri", "/usr/lib/docker", "/usr/libexec/docker", "/var/lib/docker", "/var/lib/containerd",
-    "/etc/rediacc", "/var/lib/rediacc",
-)  # fmt: skip
-"""Devices, the kernel, daemons, and the folders that CDI and NRI read as root (reference: moby, CDI, NRI sources)."""
 
 KINDS = ("bind", "volume", "tmpfs", "image")
 _MODES = frozenset({"ro", "rw", "z", "Z", "nocopy", "cached", "consistent", "delegated", "private", "rprivate"})

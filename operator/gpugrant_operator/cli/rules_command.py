@@ -14,7 +14,7 @@ from gpugrant_operator.cli import console
 
 _HOW = """
 Open for one repo, in its file in repos.d: `open: [NAME, …]` with names from below, or `profile: PROFILE`.
-It counts from the next request on; no device comes of it, alone or together.
+It counts a moment after the file is written; no device comes of it, alone or together.
 """
 
 

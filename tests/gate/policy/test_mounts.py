@@ -23,6 +23,7 @@ from dockerclient import (
     said,
     sent,
 )
+from gpugrant_crds import repofile
 from gpugrant_gate.policy import judge, mounts, routes
 from gpugrant_gate.policy.container import bind
 from gpugrant_gate.policy.model import ContainerFact, Fact, Needs, PathFact, PathInfo, RepoView, Routed, VolumeFact
@@ -339,7 +340,7 @@ def test_what_passes_is_a_clean_path_below_a_root_and_outside_every_tree(source:
     passed = sent(decision)["HostConfig"]["Binds"][0].removesuffix(":/x")
     assert passed == mounts.clean(passed)
     assert not any(
-        passed == tree or passed.startswith(f"{tree}/") or tree.startswith(f"{passed}/") for tree in mounts.TREES
+        passed == tree or passed.startswith(f"{tree}/") or tree.startswith(f"{passed}/") for tree in repofile.TREES
     )
     assert any(f"{passed}/".startswith(f"{root.rstrip('/')}/") for root in view.binds)
     assert not passed.endswith("docker.sock")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpugrant_crds import openings
 from gpugrant_gate.policy import hardware, host, rules
 
 
@@ -22,3 +23,5 @@ def test_hardware_comes_first_so_that_it_is_told_first() -> None:
 def test_no_capability_is_both_open_and_closed() -> None:
     free = host.DEFAULT_CAPABILITIES | host.HARMLESS_CAPABILITIES
     assert not free & hardware.CAPABILITIES
+    assert free == openings.PASS["host.capabilities"], "who asks to open what passes anyway is told so"
+    assert {f"host.capabilities={name}" for name in hardware.CAPABILITIES} <= openings.NEVER.keys()
