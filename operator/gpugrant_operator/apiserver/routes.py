@@ -429,8 +429,9 @@ class Routes:
 
     async def _delete_options(self, request: web.Request) -> Mapping[str, Json]:
         data = await request.read()
+        in_query = {key: request.query[key] for key in ("propagationPolicy",) if request.query.get(key)}
         if not data.strip():
-            return {}
+            return in_query
         value = decode.body(data, _content_type(request)).value
         if not isinstance(value, dict) or not isinstance(value.get("preconditions") or {}, dict):
             raise status.bad_request("the body of a delete must be DeleteOptions")

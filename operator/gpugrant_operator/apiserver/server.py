@@ -18,7 +18,7 @@ from aiohttp import web
 
 from gpugrant_crds import timestamps
 from gpugrant_operator import control
-from gpugrant_operator.apiserver import tls, upkeep
+from gpugrant_operator.apiserver import collector, tls, upkeep
 from gpugrant_operator.apiserver.objects import changes
 from gpugrant_operator.apiserver.objects.resources import CRDS, NAMESPACES, catalog, served_crd
 from gpugrant_operator.apiserver.registry import Options, Registry
@@ -165,6 +165,7 @@ async def _served(server: Server, group: asyncio.TaskGroup) -> AsyncIterator[Non
             group.create_task(server.manifests.follow(stop)),
             group.create_task(server.manifests.rescan(settings.rescan_interval)),
             group.create_task(upkeep.Namespaces(server.registry).run()),
+            group.create_task(collector.Collector(server.registry).run()),
             group.create_task(upkeep.expire_events(server.registry)),
             group.create_task(_renew(server, context)),
         ]

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Literal
 
 from gpugrant_crds import timestamps
+from gpugrant_operator.apiserver.objects import garbage
 from gpugrant_operator.apiserver.objects.resources import NAMESPACES, SECRETS, Resource
 from gpugrant_operator.apiserver.objects.status import (
     ApiError,
@@ -115,11 +116,16 @@ def delete(resource: Resource, old: Obj, options: Mapping[str, Json], *, now: da
     _check_delete_preconditions(resource, old, options.get("preconditions") or {})
     if resource.id == NAMESPACES.id and name in SYSTEM_NAMESPACES:
         raise forbidden(resource.plural, resource.group, name, "this namespace may not be deleted")
-    if metadata.get("deletionTimestamp"):
-        return Outcome("Keep", old)
-    held = bool(metadata.get("finalizers")) or resource.id == NAMESPACES.id
-    if not held:
+    held = list(metadata.get("finalizers") or ())
+    finalizers = garbage.finalizers(held, garbage.policy(options))
+    stays = bool(finalizers) or resource.id == NAMESPACES.id
+    if not stays:
         return Outcome("Remove", old)
+    if finalizers != held:
+        metadata = {key: value for key, value in metadata.items() if key != "finalizers"}
+        metadata.update({"finalizers": finalizers} if finalizers else {})
+    if metadata.get("deletionTimestamp"):
+        return Outcome("Keep", old) if finalizers == held else Outcome("Put", {**old, "metadata": metadata})
     marked = {
         **metadata,
         "deletionTimestamp": timestamps.write(now),
