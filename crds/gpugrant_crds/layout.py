@@ -79,6 +79,15 @@ class Layout:
         return self.state / "sealed"
 
     @property
+    def pins(self) -> Path:
+        """A folder a repo id: the places at which its bind sources are pinned."""
+        return self.run / "binds"
+
+    def pin_notes(self, repo_id: str) -> Path:
+        """The sources of a repo that have a place, for the next boot."""
+        return self.state / "binds" / f"{repo_id}.json"
+
+    @property
     def retired_repos(self) -> Path:
         """Ids of removed repos, one a line: no later repo gets one of them by itself (R9)."""
         return self.state / "retired-repos"

@@ -36,6 +36,7 @@ class Opening:
 
 
 OPENINGS: tuple[Opening, ...] = (
+    Opening("host.docker-socket", "", "what runs in their containers may use the repo's gate like they themselves"),
     Opening("host.network", "", "they reach what listens on the machine for itself, and see its network"),
     Opening("host.network-driver", "macvlan", "their containers are neighbours in the machine's own network"),
     Opening("host.network-driver", "ipvlan", "their containers are neighbours in the machine's own network"),

@@ -47,6 +47,8 @@ class Reason(StrEnum):
     """The repo's daemon can't be trusted with CDI devices (R52), or the repo's file does not read."""
     ROOTLESS_DAEMON = "RootlessDaemon"
     """A rootless daemon has no device cgroup: hardware can't be kept apart there."""
+    RAW_SOCKET_REACHABLE = "RawSocketReachable"
+    """The repo's bind sources aren't pinned: who swaps one for a link reaches its daemon past the gate."""
     GATE_PENDING = "GatePending"
     """Accepted; the gate has not answered for it yet."""
     GATE_UNREACHABLE = "GateUnreachable"

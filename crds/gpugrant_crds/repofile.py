@@ -128,6 +128,8 @@ class RepoFile(BaseModel):
     """The daemon sees only the CDI specs of this repo's granted devices."""
     binds: Annotated[tuple[AbsolutePath, ...], AfterValidator(_bindable)] | None = None
     """Bind sources on the host must lie below one of these; None: binds of host paths are refused."""
+    binds_pinned: bool = Field(default=True, alias="bindsPinned")
+    """Sources that somebody other than root could swap are pinned before a daemon mounts them."""
     open: Annotated[tuple[str, ...], AfterValidator(_openings)] | None = None
     """Host rules that are open for this repo, each by its id or `id=value` (`openings`); None: none."""
     profile: Annotated[str, AfterValidator(openings.check_profile)] | None = None
@@ -175,6 +177,8 @@ def dump(repo: RepoFile) -> str:
     data = repo.model_dump(mode="json", exclude_none=True, by_alias=True)
     if not repo.sealed:
         data.pop("sealed")
+    if repo.binds_pinned:
+        data.pop("bindsPinned")
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
 
 
@@ -271,4 +275,8 @@ def _texts(key: str, node: yaml.Node) -> tuple[str, ...]:
 _MAY_BE_EMPTY = frozenset({"binds", "open", "profile"})
 """Where nothing behind the key, all lines being commented out, means nothing: there it is the narrowest."""
 _LISTS = {"binds": "[/srv/data]", "open": "[host.network]"}
-_READERS: dict[str, Callable[[str, yaml.Node], Any]] = {"sealed": _boolean, **dict.fromkeys(_LISTS, _texts)}
+_READERS: dict[str, Callable[[str, yaml.Node], Any]] = {
+    "sealed": _boolean,
+    "bindsPinned": _boolean,
+    **dict.fromkeys(_LISTS, _texts),
+}

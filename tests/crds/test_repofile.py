@@ -83,6 +83,7 @@ def test_an_id_of_digits_stays_a_text() -> None:
         pytest.param("name: a\nupstream: /u\nmode: 888\n", 3, "octal", id="no octal mode"),
         pytest.param("name: a\nupstream: /u\nowner: a b\n", 3, "account", id="no account"),
         pytest.param("name: a\nupstream: /u\nbinds: /srv\n", 3, "must be a list", id="binds as one text"),
+        pytest.param("name: a\nupstream: /u\nbindsPinned: no\n", 3, "must be true or false", id="a loose boolean"),
         pytest.param("name: a\nupstream: /u\nbinds: [/]\n", 3, "the whole machine", id="the root as a bind root"),
         pytest.param("name: a\nupstream: /u\nbinds: [/dev]\n", 3, "no container may see /dev", id="devices to bind"),
         pytest.param(
@@ -145,6 +146,7 @@ _path = st.from_regex(r"(/[a-zA-Z0-9:#' _-]{1,12}){1,3}", fullmatch=True).map(Pa
         mode=st.none() | st.sampled_from(["0660", "600", "0o666"]),
         sealed=st.booleans(),
         binds=st.none() | st.lists(_path, max_size=3).map(tuple),
+        bindsPinned=st.booleans(),
     )
 )
 def test_what_is_written_reads_back(repo: RepoFile) -> None:

@@ -92,6 +92,10 @@ def view(
         unfit=unfit,
         withheld=withheld,
         binds=tuple(str(folder) for folder in repo.binds),
+        above=tuple(str(folder) for folder in repo.above),
+        pins=str(layout.pins / repo.id) if repo.id else "",
+        as_named=not repo.binds_pinned,
+        socket=str(repo.listen),
         open=repo.open,
         hidden=tuple(sorted({*_hidden(repo, fitness, layout), *hidden})),
         api_version=(fitness.api_version if fitness is not None else "") or versions.EVERYWHERE,
@@ -110,10 +114,21 @@ def no_hardware(repo: Repo, fitness: Fitness | None) -> str:
     return repo.problem or _unfit(repo, fitness)
 
 
+RAW_SOCKET_REACHABLE = (
+    "its bind sources are not pinned (bindsPinned: false), so its users can reach the daemon's raw socket, past the "
+    "gate, by a source that they swap for a link"
+)
+
+
+def warning(repo: Repo) -> str:
+    """What is wrong with a repo that gets hardware all the same."""
+    return RAW_SOCKET_REACHABLE if repo.binds and not repo.binds_pinned else ""
+
+
 def no_hardware_reason(repo: Repo, fitness: Fitness | None) -> str:
-    """The Reason that goes with it."""
+    """The Reason that goes with it, or with the warning."""
     if not no_hardware(repo, fitness):
-        return ""
+        return Reason.RAW_SOCKET_REACHABLE if warning(repo) else ""
     if repo.problem or fitness is None:
         return Reason.DAEMON_UNFIT
     return fitness.reason

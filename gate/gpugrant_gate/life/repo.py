@@ -8,7 +8,7 @@ from __future__ import annotations
 import grp
 import pwd
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
@@ -35,6 +35,9 @@ class Repo:
     mode: int = DEFAULT_MODE
     sealed: bool = False
     binds: tuple[Path, ...] = ()
+    binds_pinned: bool = True
+    above: tuple[Path, ...] = ()
+    """Folders in `binds` of other repos that contain one of this repo's: whoever has them bound is root in them."""
     open: frozenset[str] = frozenset()
     """Host rules that are open, as `openings` names them."""
     daemon_config: Path | None = None
@@ -79,6 +82,7 @@ def resolve(file: RepoFile, filename: str, layout: Layout) -> Repo | RepoProblem
         mode=DEFAULT_MODE if file.permissions is None else file.permissions,
         sealed=file.sealed,
         binds=file.binds or (),
+        binds_pinned=file.binds_pinned,
         daemon_config=file.daemon_config,
         open=file.opened,
     )
@@ -115,7 +119,13 @@ def assemble(files: Mapping[str, RepoFile | RepoProblem], before: Folder, layout
             continue
         repos[its.name] = its
         names[filename] = its.name
+    repos = {name: replace(its, above=_above(its, repos.values())) for name, its in repos.items()}
     return Folder(repos, tuple(text for _, text in sorted(problems.items())), names)
+
+
+def _above(its: Repo, repos: Iterable[Repo]) -> tuple[Path, ...]:
+    others = {folder for other in repos if other.name != its.name for folder in other.binds}
+    return tuple(sorted(other for other in others if any(other in folder.parents for folder in its.binds)))
 
 
 def _claim(filename: str, its: Repo, before: Folder) -> tuple[bool, bool, bool, str]:

@@ -67,6 +67,18 @@ class Daemon:
         return self._process.pid if self._process is not None else self.listener
 
     @property
+    def process(self) -> Process | None:
+        """The daemon's own; None while it is unknown, or where what listens does not tell it."""
+        return self._process
+
+    async def alive(self) -> Process | None:
+        """The daemon's own process, which is asked for again where it has ended; None where it can't be told."""
+        if self._process is None or procfs.find(self._process.pid) != self._process:
+            self.forget()
+            await self.known()
+        return self._process
+
+    @property
     def fit(self) -> bool:
         return self.fitness is not None and self.fitness.fit
 

@@ -29,7 +29,7 @@ async def gather(wanted: tuple[Fact, ...], daemon: Path, view: RepoView, limits:
     found: dict[Fact, Any] = {}
     for fact in wanted:
         if isinstance(fact, PathFact):
-            found[fact] = paths.look(fact.path, view.binds)
+            found[fact] = paths.look(fact.path, (*view.binds, *view.above))
         elif isinstance(fact, ListenersFact):
             found[fact] = listeners()
         else:

@@ -78,6 +78,7 @@ def write_repo(repo: Repo) -> dict[str, Any]:
         "upstream": str(repo.upstream),
         "listen": str(repo.listen),
         "binds": [str(folder) for folder in repo.binds],
+        "above": [str(folder) for folder in repo.above],
         "open": sorted(repo.open),
         "daemon_config": None if repo.daemon_config is None else str(repo.daemon_config),
     }
@@ -90,6 +91,7 @@ def read_repo(data: dict[str, Any]) -> Repo:
             "upstream": Path(data["upstream"]),
             "listen": Path(data["listen"]),
             "binds": tuple(Path(folder) for folder in data["binds"]),
+            "above": tuple(Path(folder) for folder in data["above"]),
             "open": frozenset(data["open"]),
             "daemon_config": None if data["daemon_config"] is None else Path(data["daemon_config"]),
         }

@@ -8,12 +8,15 @@ change (a snapshot, an expiry, a repo file, a verdict on the daemon), and under 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
+from gpugrant_gate.policy import pins
 from gpugrant_gate.policy.model import Admission, Exchange, Outgoing, RepoView
 from gpugrant_gate.settings import Limits
-from gpugrant_gate.wire import framing, messages
-from gpugrant_gate.wire.exchange import Call
+from gpugrant_gate.wire import framing, messages, versions
+from gpugrant_gate.wire.exchange import Call, Rewrite
 from gpugrant_gate.wire.framing import Kind
 from gpugrant_gate.wire.heads import RequestHead
 
@@ -21,6 +24,7 @@ HEAD_MAX = 2048
 """Bytes of a head that is remembered; a client's own are 100 to 200."""
 MOST = 256
 """Heads of one repo: half a MiB, and more kinds of GET than its clients repeat in a moment."""
+
 
 _VERSION_TARGET = re.compile(r"(/v[0-9.]+)?/version")
 
@@ -38,8 +42,11 @@ class Prepared:
     """A GET without a body: it may use a connection that was used before, and goes out again where that was closed."""
 
 
-def prepare(decision: Admission, request: RequestHead, limits: Limits, *, body_left: bool) -> Prepared:
-    """`body_left`: the client's body was not read; where the decision has none of its own, it is passed on."""
+def prepare(
+    decision: Admission, request: RequestHead, limits: Limits, *, body_left: bool, places: str = ""
+) -> Prepared:
+    """`body_left`: the client's body was not read; where the decision has none of its own, it is passed on. `places`:
+    the folder of the repo's pinned sources, which answers name by themselves again."""
     outgoing = decision.outgoing
     hijack = outgoing.exchange is Exchange.HIJACK
     plain = not hijack and not decision.devices and decision.then is None
@@ -53,7 +60,7 @@ def prepare(decision: Admission, request: RequestHead, limits: Limits, *, body_l
         plain_tar=outgoing.plain_tar,
         hijack=hijack,
         upgrade=request.upgrade,
-        is_version=outgoing.method == "GET" and _VERSION_TARGET.fullmatch(outgoing.target) is not None,
+        rewrite=_rewrite(decision, places),
         hidden=_shown if decision.then is None else _worked,
         held_max=limits.fact_max,
     )
@@ -66,6 +73,22 @@ def prepare(decision: Admission, request: RequestHead, limits: Limits, *, body_l
         keep_alive=repeatable,
     )
     return Prepared(decision.route, decision.devices, call, head + (outgoing.body or b""), repeatable)
+
+
+def _rewrite(decision: Admission, places: str) -> Callable[[int], Rewrite | None]:
+    outgoing = decision.outgoing
+    if outgoing.method == "GET" and _VERSION_TARGET.fullmatch(outgoing.target) is not None:
+        return _clamped
+    return partial(pins.rewrite, decision.route, places) if places else _as_it_is
+
+
+def _clamped(status: int) -> Rewrite | None:
+    """The answer of `/version` promises no newer API than the gate knows."""
+    return versions.clamp_version_body if status == 200 else None
+
+
+def _as_it_is(status: int) -> Rewrite | None:
+    return None
 
 
 def _protocol(outgoing: Outgoing) -> str:

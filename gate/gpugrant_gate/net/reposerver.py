@@ -20,11 +20,14 @@ from gpugrant_gate.net.daemon import Daemon
 from gpugrant_gate.net.link import Link
 from gpugrant_gate.net.listener import BACKLOG
 from gpugrant_gate.net.orders import Orders
+from gpugrant_gate.net.pinning import Pins
 from gpugrant_gate.net.prepared import Memo, Prepared
+from gpugrant_gate.net.procfs import Process
 from gpugrant_gate.net.session import Session
 from gpugrant_gate.net.sweeper import Sweeper
 from gpugrant_gate.net.upstream import Unreachable
 from gpugrant_gate.policy.model import Fact, Facts, RepoView
+from gpugrant_gate.policy.pins import Pin
 from gpugrant_gate.wire import messages
 
 if TYPE_CHECKING:
@@ -57,6 +60,8 @@ class RepoServer:
         self._idle = upstream.Idle()
         self._memo = Memo()
         self._keeper: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._keep())
+        self._pins = Pins(core.world.layout, self.limits)
+        self._tidier: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._pins.keep(self._pinned))
         self._view: RepoView | None = None
         self._view_ends: datetime | None = None
         self._tunnels: dict[Link, frozenset[str]] = {}
@@ -113,6 +118,7 @@ class RepoServer:
         self._stop_sweep()
         await self._closed_within(None)
         self._keeper.cancel()
+        self._tidier.cancel()
         self._idle.close()
 
     def change(self, repo: Repo) -> None:
@@ -129,6 +135,7 @@ class RepoServer:
     async def stop(self, seconds: float) -> None:
         """Accepts no more, lets requests end for `seconds`, then cuts what is left."""
         self._keeper.cancel()
+        self._tidier.cancel()
         self._stop_sweep()
         if self._server is not None:
             self._server.close()
@@ -165,7 +172,7 @@ class RepoServer:
             fit=not why,
             sealed=fitness is not None and fitness.sealed,
             reason=grants.no_hardware_reason(self.repo, fitness),
-            message=why,
+            message=why or grants.warning(self.repo),
             unseen=self.sweeper is not None and self.sweeper.unseen,
             down_since=None if self.sweeper is None else self.sweeper.down_since,
             released=self.sweeper is not None and self.sweeper.absent and self._daemon.was_sealed,
@@ -269,6 +276,16 @@ class RepoServer:
     async def facts(self, wanted: tuple[Fact, ...], view: RepoView) -> Facts:
         return await facts.gather(wanted, self.repo.upstream, view, self.limits)
 
+    async def pin(self, wanted: tuple[Pin, ...]) -> Callable[[], None]:
+        return await self._pins.hold(self.repo, wanted, await self._daemon.alive())
+
+    def removed(self) -> None:
+        self._pins.look_soon()
+
+    def _pinned(self) -> tuple[Repo, Process | None, str]:
+        version = self.view().api_version
+        return self.repo, self._daemon.process, f"/v{version}" if version else ""
+
     def begin(self, devices: tuple[str, ...]) -> Callable[[], None]:
         return self._core.begin(self.repo, devices)
 
@@ -352,6 +369,7 @@ class RepoServer:
 
     def _daemon_changed(self) -> None:
         self.renew()
+        self._pins.look_soon()
         self._core.world.changed(self.status())
 
     async def _keep(self) -> None:

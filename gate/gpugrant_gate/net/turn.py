@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from gpugrant_gate.life.admitted import Unwritable
 from gpugrant_gate.life.repo import Repo
-from gpugrant_gate.net import audit
+from gpugrant_gate.net import audit, pinning
 from gpugrant_gate.net.body import BodyReader
 from gpugrant_gate.net.exchange import Stale, carried
 from gpugrant_gate.net.link import Gone, Link
@@ -37,6 +37,7 @@ from gpugrant_gate.policy.model import (
     Violation,
 )
 from gpugrant_gate.policy.model import Exchange as Carrying
+from gpugrant_gate.policy.pins import Pin
 from gpugrant_gate.settings import Limits
 from gpugrant_gate.wire import heads, messages
 from gpugrant_gate.wire.exchange import Exchange
@@ -52,6 +53,8 @@ _LARGE_TRIES = 3
 """Views that change under a large body, before it is judged without letting anything else happen."""
 _HARDWARE_TRIES = 2
 """A daemon that is replaced between the decision and the connection is judged once more, not for ever."""
+
+_REMOVALS = ("container.remove", "container.prune")
 
 T = TypeVar("T")
 
@@ -99,6 +102,12 @@ class Host(Protocol):
 
     async def facts(self, wanted: tuple[Fact, ...], view: RepoView) -> Facts:
         """Raises Unreachable."""
+
+    async def pin(self, wanted: tuple[Pin, ...]) -> Callable[[], None]:
+        """Puts bind sources into their places for the judged daemon; what comes back lets go. Raises Unpinned."""
+
+    def removed(self) -> None:
+        """Containers may be gone, and their places with them."""
 
     def is_judged(self, daemon: Link) -> bool:
         """Whether the daemon at the other end is the one that the view was made for."""
@@ -247,6 +256,7 @@ class Turn:
     ) -> bool:
         asked = _Asked(head, view, request, routed, await body.read(routed.body), body)
         self._record.size = len(asked.data or b"")
+        host = self._host
         while True:
             sent = await self._judged_and_sent(asked)
             if isinstance(sent, Refusal):
@@ -256,6 +266,8 @@ class Turn:
                 break
             asked = replace(asked, routed=then, data=b"")
             self._record.route = then.route
+        if asked.routed.route in _REMOVALS:
+            host.removed()
         if not exchange.keep and not exchange.uploaded:
             await self._linger()
         return exchange.keep
@@ -267,7 +279,7 @@ class Turn:
     async def _judged_and_sent(self, asked: _Asked) -> Refusal | tuple[Exchange, Routed | None]:
         host = self._host
         for _ in range(_HARDWARE_TRIES):
-            decision = await self._judge(asked)
+            decision, let_go = await pinning.judged(partial(self._judge, asked), host.pin)
             if isinstance(decision, Refusal):
                 return decision
             # no await since the decision: a snapshot that comes now waits for this request
@@ -275,7 +287,13 @@ class Turn:
             try:
                 if decision.starts:
                     started = await host.admit(decision.starts, decision.devices)
-                prepared = prepare(decision, asked.request, host.limits, body_left=not asked.body.complete)
+                prepared = prepare(
+                    decision,
+                    asked.request,
+                    host.limits,
+                    body_left=not asked.body.complete,
+                    places=view.translated,
+                )
                 self._record.route, self._record.names = prepared.route, prepared.devices
                 if asked.alone and host.view() is asked.view:
                     host.remember(asked.head, asked.view, prepared)
@@ -283,7 +301,7 @@ class Turn:
                     with suppress(Stale):
                         return await self._carry(prepared, daemon), decision.then
                 daemon = await host.connect()
-                if (decision.devices or decision.build) and not host.is_judged(daemon):
+                if (decision.devices or decision.build or decision.pins) and not host.is_judged(daemon):
                     daemon.abort()
                     await host.known()
                     continue
@@ -300,6 +318,7 @@ class Turn:
             finally:
                 started()
                 end()
+                let_go()
         raise Unreachable("it was replaced while the request was judged")
 
     async def _build(self, prepared: Prepared, daemon: Link) -> Exchange:

@@ -7,11 +7,11 @@ for `rules`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpugrant_crds import names
-from gpugrant_gate.policy import shapes
+from gpugrant_gate.policy import pins, shapes
 from gpugrant_gate.policy.bodies import Reading
 from gpugrant_gate.policy.model import Violation
 
@@ -76,6 +76,10 @@ class Mount:
     tmpfs_options: tuple[tuple[str, ...], ...] = ()
     broken: str = ""
     """Why it can't be read, a clause; empty: it can."""
+    made: bool = False
+    """A daemon has it already: its source can't be pinned any more."""
+    pinned: bool = False
+    """Made with the source's place instead of its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +121,11 @@ def from_body(body: Mapping[str, Any], faults: tuple[Violation, ...]) -> Contain
     return _container(host, body, endpoints, (), faults, started=False)
 
 
-def from_inspect(inspected: Mapping[str, Any]) -> Container:
-    """The container that `GET /containers/{id}/json` describes; raises BodyRefused where it can't be understood."""
+def from_inspect(inspected: Mapping[str, Any], places: str = "") -> Container:
+    """The container that `GET /containers/{id}/json` describes; raises BodyRefused where it can't be understood.
+
+    `places`: the folder of the repo's pinned sources, which stand here under their own names again.
+    """
     reading = Reading()
     host = shapes.INSPECTED_HOST(_without_own(inspected.get("HostConfig")), "HostConfig", reading)
     config = inspected.get("Config")
@@ -130,7 +137,13 @@ def from_inspect(inspected: Mapping[str, Any]) -> Container:
     if healthcheck is not None:
         settings["Healthcheck"] = shapes.HEALTHCHECK(healthcheck, "Config.Healthcheck", reading)
     endpoints: dict[str, Any] = {name: {} for name in _networks(inspected.get("NetworkSettings"))}
-    return _container(host, settings, endpoints, mounts, tuple(reading.violations), started=True)
+    found = _container(host, settings, endpoints, mounts, tuple(reading.violations), started=True)
+    return replace(found, mounts=tuple(_made(mount, places) for mount in found.mounts))
+
+
+def _made(mount: Mount, places: str) -> Mount:
+    source = pins.source(places, mount.source) if mount.kind == "bind" else None
+    return replace(mount, made=True) if source is None else replace(mount, made=True, pinned=True, source=source)
 
 
 def _networks(settings: Any) -> tuple[str, ...]:

@@ -37,16 +37,16 @@ _ID = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 def wanted_for_create(asked: Asked) -> tuple[Fact, ...]:
     wanted = container.from_body(asked.body, ())
-    return (*mounts.lenders(wanted), *_wanted_of(_with_borrowed(wanted, asked.facts), asked.repo))
+    return (*mounts.lenders(wanted), *_wanted_of(_with_borrowed(wanted, asked.facts, asked.repo), asked.repo))
 
 
-def _with_borrowed(wanted: Container, facts: Facts) -> Container:
+def _with_borrowed(wanted: Container, facts: Facts, repo: RepoView) -> Container:
     """The container with the mounts that VolumesFrom brings, and a fault for each lender that isn't there."""
     lent: list[container.Mount] = []
     faults: list[Violation] = []
     for lender in mounts.lenders(wanted):
         found = facts.get(lender)
-        known = _inspected(found)
+        known = _inspected(found, repo)
         if known is None:
             faults.append(Violation("host.volumes-from", f"VolumesFrom: there is no container {quoted(lender.name)}"))
         else:
@@ -55,21 +55,22 @@ def _with_borrowed(wanted: Container, facts: Facts) -> Container:
 
 
 def create(asked: Asked) -> Decision:
-    wanted = _with_borrowed(container.from_body(asked.body, asked.faults), asked.facts)
+    wanted = _with_borrowed(container.from_body(asked.body, asked.faults), asked.facts, asked.repo)
     violations = rules.judge(wanted, asked.repo, asked.facts)
     if violations:
         return refused(asked, violations, hardware.missing(wanted, asked.repo))
-    body = {**asked.body, "HostConfig": _rewritten(wanted, asked.facts)}
+    pins = mounts.pins_of(wanted, asked.repo, asked.facts)
+    body = {**asked.body, "HostConfig": _rewritten(wanted, asked.facts, {pin.source: pin.place for pin in pins})}
     if hardware.TRACER in hardware.capabilities(wanted):
         body["Healthcheck"] = _NO_HEALTHCHECK  # the image may have one
-    return Admission("container.create", outgoing(asked, body), devices=wanted.names)
+    return Admission("container.create", outgoing(asked, body), devices=wanted.names, pins=pins)
 
 
 _NO_HEALTHCHECK = {"Test": ["NONE"]}
 
 
-def _rewritten(wanted: Container, facts: Facts) -> dict[str, Any]:
-    """HostConfig as it goes on: runc, one CDI request, clean sources, other containers by id."""
+def _rewritten(wanted: Container, facts: Facts, places: Mapping[str, str]) -> dict[str, Any]:
+    """HostConfig as it goes on: runc, one CDI request, clean sources or their places, other containers by id."""
     host = {**_without_silent(wanted.host), "Runtime": "runc"}
     if wanted.names:
         host["DeviceRequests"] = [
@@ -78,9 +79,9 @@ def _rewritten(wanted: Container, facts: Facts) -> dict[str, Any]:
     if "CapAdd" in host:
         host["CapAdd"] = list(hardware.capabilities(wanted))
     if "Binds" in host:
-        host["Binds"] = [_clean_bind(text) for text in host["Binds"]]
+        host["Binds"] = [_clean_bind(text, places) for text in host["Binds"]]
     if "Mounts" in host:
-        host["Mounts"] = [_clean_mount(entry) for entry in host["Mounts"]]
+        host["Mounts"] = [_clean_mount(entry, places) for entry in host["Mounts"]]
     if "VolumesFrom" in host:
         borrowed = mounts.borrowed(wanted)
         ids = [(_id_of(facts, name), modes) for name, modes in borrowed]
@@ -102,15 +103,17 @@ def _without_silent(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if key not in _SILENT}
 
 
-def _clean_bind(text: str) -> str:
+def _clean_bind(text: str, places: Mapping[str, str]) -> str:
     source, colon, rest = text.partition(":")
-    return f"{mounts.clean(source) or source}{colon}{rest}" if colon else text
+    cleaned = mounts.clean(source) or source
+    return f"{places.get(cleaned, cleaned)}{colon}{rest}" if colon else text
 
 
-def _clean_mount(entry: dict[str, Any]) -> dict[str, Any]:
+def _clean_mount(entry: dict[str, Any], places: Mapping[str, str]) -> dict[str, Any]:
     if entry.get("Type") != "bind":
         return entry
-    return {**entry, "Source": mounts.clean(entry.get("Source", "")) or ""}
+    cleaned = mounts.clean(entry.get("Source", "")) or ""
+    return {**entry, "Source": places.get(cleaned, cleaned)}
 
 
 def _id_of(facts: Facts, name: str) -> str:
@@ -123,12 +126,12 @@ def _id_of(facts: Facts, name: str) -> str:
 # start and what is judged like it
 
 
-def _inspected(found: Any) -> Container | None:
+def _inspected(found: Any, repo: RepoView) -> Container | None:
     """The container of an inspect answer; None where there is none or it can't be understood."""
     if not isinstance(found, dict) or not _ID.fullmatch(str(found.get("Id", ""))):
         return None
     try:
-        return container.from_inspect(found)
+        return container.from_inspect(found, repo.pins)
     except (BodyRefused, TypeError, AttributeError):
         return None
 
@@ -141,7 +144,7 @@ def _known(asked: Asked, fact: ContainerFact) -> tuple[Container, str] | Refusal
     if found is None:
         message = f"No such container: {fact.name}{_of_buildx(fact.name, asked.repo)}"
         return refuse(404, "gate.facts", message, asked.routed.route)
-    known = _inspected(found)
+    known = _inspected(found, asked.repo)
     if known is None:
         message = f"the daemon describes the container {quoted(fact.name)} in a way that the gate does not know"
         return refused(asked, (Violation("gate.facts", message),))
@@ -156,7 +159,7 @@ def _of_buildx(name: str, repo: RepoView) -> str:
 
 
 def wanted_for_start(asked: Asked) -> tuple[Fact, ...]:
-    known = _inspected(asked.facts.get(asked.named))
+    known = _inspected(asked.facts.get(asked.named), asked.repo)
     if known is None:
         return (asked.named,)
     return (asked.named, *_wanted_of(known, asked.repo))
@@ -190,7 +193,13 @@ def start(asked: Asked) -> Decision:
     if isinstance(startable, Refusal):
         return startable
     held, id_ = startable
-    return Admission("container.start", outgoing(asked, id_=id_), devices=held.names, starts=id_ if held.names else "")
+    return Admission(
+        "container.start",
+        outgoing(asked, id_=id_),
+        devices=held.names,
+        starts=id_ if held.names else "",
+        pins=mounts.pins_of(held, asked.repo, asked.facts),
+    )
 
 
 def restart(asked: Asked) -> Decision:
@@ -260,7 +269,7 @@ def wanted_for_exec_start(asked: Asked) -> tuple[Fact, ...]:
 
 def _wanted_of_running(asked: Asked, fact: ContainerFact) -> tuple[Fact, ...]:
     """What the hardware rules want to know of a container that runs."""
-    known = _inspected(asked.facts.get(fact))
+    known = _inspected(asked.facts.get(fact), asked.repo)
     return (fact,) if known is None else (fact, *mounts.wanted_volumes(known))
 
 
@@ -356,7 +365,8 @@ def archive(asked: Asked) -> Decision:
     if violations:
         return refused(asked, violations)
     plain_tar = asked.routed.body is Body.STREAM
-    return Admission(asked.routed.route, replace(outgoing(asked, id_=id_), plain_tar=plain_tar))
+    pins = mounts.pins_of(held, asked.repo, asked.facts)
+    return Admission(asked.routed.route, replace(outgoing(asked, id_=id_), plain_tar=plain_tar), pins=pins)
 
 
 def the_container(asked: Asked) -> tuple[Fact, ...]:

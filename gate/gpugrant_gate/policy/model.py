@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from gpugrant_gate.policy.pins import Pin
+
 MAX_ROUNDS = 3
 """The longest chain of facts: an exec, its container, that container's volumes and paths."""
 
@@ -210,6 +212,8 @@ class Admission:
     outgoing: Outgoing
     devices: tuple[str, ...] = ()
     """CDI names that this request attaches or starts; a snapshot that takes one of them away waits for it."""
+    pins: tuple[Pin, ...] = ()
+    """Bind sources that must be in their places, in the daemon's mount namespace, before the request is sent."""
     starts: str = ""
     """The full id of the container that this starts with devices: it is noted down before it goes on."""
     then: Routed | None = None
@@ -239,6 +243,14 @@ class RepoView:
     """Why no grant counts here although the daemon may be fit (no snapshot, a broken file, a doubled id); a clause."""
     binds: tuple[str, ...] = ()
     """Folders below which a bind's source may lie."""
+    above: tuple[str, ...] = ()
+    """Folders above them in which other repos are root."""
+    pins: str = ""
+    """The folder in which swappable sources are pinned; empty: the repo has no id, and such sources are refused."""
+    as_named: bool = False
+    """Sources are mounted by the daemon as they are named, whoever may swap them (`bindsPinned: false`)."""
+    socket: str = ""
+    """The gate's own socket for this repo."""
     hidden: tuple[str, ...] = ()
     """Host trees of this installation that no container may see: the gate's and the daemons' folders and sockets."""
     open: frozenset[str] = frozenset()
@@ -251,3 +263,8 @@ class RepoView:
     def opens(self, rule: str, value: str = "") -> bool:
         """Whether this host rule is open, for this value where it has values."""
         return (f"{rule}={value}" if value else rule) in self.open
+
+    @property
+    def translated(self) -> str:
+        """`pins` where a daemon's answers may name places in it; empty elsewhere, so that answers pass untouched."""
+        return self.pins if self.binds or self.opens("host.docker-socket") else ""

@@ -11,9 +11,10 @@ from functools import lru_cache
 from posixpath import basename
 
 from gpugrant_crds.repofile import TREES
-from gpugrant_gate.policy import messages
+from gpugrant_gate.policy import messages, pins
 from gpugrant_gate.policy.container import Container, Mount
 from gpugrant_gate.policy.model import ContainerFact, Fact, Facts, PathFact, PathInfo, RepoView, VolumeFact
+from gpugrant_gate.policy.pins import Pin
 from gpugrant_gate.policy.routes import CONTAINER
 from gpugrant_gate.policy.strictjson import quoted
 
@@ -47,13 +48,11 @@ def is_below(path: str, tree: str) -> bool:
 
 
 def sockets(container: Container, repo: RepoView) -> Iterator[str]:
-    ryuk = "testcontainers/ryuk" in str(container.config.get("Image", ""))
-    instead = "; for testcontainers set TESTCONTAINERS_RYUK_DISABLED=true" if ryuk else ""
     for mount, path in _binds(container):
-        if path is not None and _is_socket(path, repo):
+        if path is not None and _is_socket(path, repo) and not _becomes_the_gates(mount, path, repo):
             yield (
                 f"a bind of the Docker socket {quoted(mount.source)} is refused: "
-                f"a container that holds it would go round the gate{instead}"
+                "a container that holds it would go round the gate"
             )
 
 
@@ -107,6 +106,22 @@ def is_plain_volume(found: object) -> bool:
 # host
 
 
+def gate_socket(container: Container, repo: RepoView) -> Iterator[str]:
+    """A daemon's socket becomes the gate's, where that is open."""
+    ryuk = "testcontainers/ryuk" in str(container.config.get("Image", ""))
+    instead = "; or for testcontainers set TESTCONTAINERS_RYUK_DISABLED=true" if ryuk else ""
+    for mount, path in _binds(container):
+        if path is None or not _becomes_the_gates(mount, path, repo):
+            continue
+        if not repo.opens("host.docker-socket"):
+            yield (
+                f"a bind of the Docker socket {quoted(mount.source)} is refused: to put the gate's socket in its "
+                f"place, add host.docker-socket to `open:` in the file of repo {repo.name} in repos.d{instead}"
+            )
+        elif not repo.pins:
+            yield f"a bind of the Docker socket {quoted(mount.source)} is refused: {_NO_ID}"
+
+
 def forms(container: Container, repo: RepoView) -> Iterator[str]:
     for mount in container.mounts:
         if mount.broken:
@@ -151,14 +166,14 @@ def roots(container: Container, repo: RepoView) -> Iterator[str]:
 
 
 def sources(container: Container, repo: RepoView, facts: Facts) -> Iterator[str]:
-    wanted = [path for mount, path in judged_binds(container, repo) if _in_roots(path, repo)]
-    for path in dict.fromkeys(wanted):
-        reason = _source_fault(facts.get(PathFact(path)))
+    wanted = [(mount, path) for mount, path in judged_binds(container, repo) if _in_roots(path, repo)]
+    for mount, path in dict.fromkeys(wanted):
+        reason = _source_fault(facts.get(PathFact(path)), mount, repo)
         if reason:
             yield f"the bind source {quoted(path)} is refused: {reason}"
 
 
-def _source_fault(found: object) -> str:
+def _source_fault(found: object, mount: Mount, repo: RepoView) -> str:
     if not isinstance(found, PathInfo):
         return "it could not be looked at"
     if found.symlink:
@@ -167,13 +182,37 @@ def _source_fault(found: object) -> str:
         return "there is no such file or folder; make it first"
     if found.kind not in ("directory", "file"):
         return "it is neither a folder nor a plain file"
-    if found.swappable:
+    if not found.swappable or mount.pinned or repo.as_named:
+        return ""
+    if mount.made:
         return (
-            "somebody other than root, or a container with a folder above it, could put another place there between "
-            "this look and the mount; bind a folder of `binds:` itself, and let every folder above that belong to root "
-            "and be writable for root alone"
+            "the container was made without pinning it, and somebody could put another place there before the mount: "
+            "make the container anew"
         )
-    return ""
+    return "" if repo.pins else f"somebody could put another place there before the mount, and {_NO_ID}"
+
+
+_NO_ID = "what is not root's alone is pinned by the repo's own id, which its file lacks: add one"
+
+
+def pins_of(container: Container, repo: RepoView, facts: Facts) -> tuple[Pin, ...]:
+    """What must be in its place before the container is made or started; of a container that no rule refuses."""
+    if not repo.pins:
+        return ()
+    found = [pin for mount, path in _binds(container) if path is not None for pin in _pins(mount, path, repo, facts)]
+    return tuple(dict.fromkeys(found))
+
+
+def _pins(mount: Mount, path: str, repo: RepoView, facts: Facts) -> Iterator[Pin]:
+    place = pins.place(repo.pins, path)
+    if _is_socket(path, repo):
+        yield Pin(path, place, repo.socket, socket=True)
+    elif mount.pinned or (not mount.made and not repo.as_named and _is_swappable(facts.get(PathFact(path)))):
+        yield Pin(path, place, path)
+
+
+def _is_swappable(found: object) -> bool:
+    return isinstance(found, PathInfo) and found.swappable
 
 
 # facts
@@ -236,6 +275,15 @@ def _tree(path: str, repo: RepoView) -> str | None:
 
 def _is_socket(path: str, repo: RepoView) -> bool:
     return basename(path) == "docker.sock" or (path.endswith(".sock") and path in repo.hidden)
+
+
+_DOCKERS = ("/var/run/docker.sock", "/run/docker.sock")
+
+
+def _becomes_the_gates(mount: Mount, path: str, repo: RepoView) -> bool:
+    """Whether it is what clients call their daemon's socket; one that a daemon has already must be the gate's."""
+    named = path in _DOCKERS or (path.endswith(".sock") and path in repo.hidden)
+    return named and bool(repo.socket) and (mount.pinned or not mount.made)
 
 
 def _in_roots(path: str, repo: RepoView) -> bool:

@@ -65,6 +65,7 @@ RULES: tuple[Rule, ...] = (
     Rule("hw.socket", "the way round the gate: the daemon's own socket (R45)", mounts.sockets),
     Rule("hw.trees", "folders that hold or lead to devices, the kernel or daemons (R34, R45)", mounts.trees),
     Rule("hw.volumes", "volumes that are mounts of the machine (R45)", mounts.volume_options, mounts.volumes),
+    Rule("host.docker-socket", "the gate's own socket in a container", mounts.gate_socket),
     Rule("host.network", "the machine's own network", host.network, host.networks),
     Rule("host.network-driver", "networks other than a bridge of the daemon's own", look=host.drivers),
     Rule("host.ipc", "the machine's shared memory", host.ipc),
@@ -133,7 +134,7 @@ def seen(inspected: Mapping[str, Any], repo: RepoView) -> tuple[str, ...]:
     """Of a container that nobody asks anything for: how it has hardware otherwise than by a device request, as far as
     its own description shows that."""
     try:
-        container = from_inspect(inspected)
+        container = from_inspect(inspected, repo.pins)
     except (BodyRefused, TypeError, AttributeError):
         return ()
     counted = (rule for rule in RULES if rule.hardware and rule.check and rule.id not in _BY_REQUEST)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gpugrant_gate.wire import framing, heads, messages, versions
+from gpugrant_gate.wire import framing, heads, messages
 from gpugrant_gate.wire.faults import Malformed, Truncated
 from gpugrant_gate.wire.framing import NONE, Decoder, Framing, Kind
 from gpugrant_gate.wire.tars import PlainTar
@@ -20,8 +20,15 @@ _KEPT_HEAD_MAX = 2048
 _KEPT_HEADS = 256
 
 
+Rewrite = Callable[[bytes], bytes]
+
+
 def _none(status: int) -> bool:
     return False
+
+
+def _as_it_is(status: int) -> Rewrite | None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +50,8 @@ class Call:
     never read as a request."""
     upgrade: bool = False
     """The client asked for an upgrade: it gets the 101, else the 200 form."""
-    is_version: bool = False
-    """The answer of `/version` promises no newer API than the gate knows."""
+    rewrite: Callable[[int], Rewrite | None] = _as_it_is
+    """What changes the body of an answer of this status, which is held for it; None: nothing does."""
     hidden: Callable[[int], bool] = _none
     """Which statuses are for the gate only: the client gets nothing."""
     held_max: int = 16 * 1024 * 1024
@@ -60,6 +67,7 @@ class Exchange:
         "_head",
         "_held",
         "_kept",
+        "_rewrite",
         "_size",
         "_upload",
         "_wraps",
@@ -79,6 +87,7 @@ class Exchange:
         self._decoder: Decoder | None = None
         self._wraps = False
         self._kept: list[bytes] | None = None
+        self._rewrite: Rewrite | None = None
         self._size = 0
         self.status = 0
         """Of the final answer; 0 until its head is there."""
@@ -162,7 +171,8 @@ class Exchange:
         self.keep = self.keep and self.uploaded and plan.out.kind is not Kind.CLOSE
         self.reusable = plan.persistent and self.uploaded
         self._decoder = framing.answer_decoder(plan.body)
-        if not self.shown or (call.is_version and plan.status == 200):
+        self._rewrite = call.rewrite(plan.status) if plan.body.kind is not Kind.NONE else None
+        if not self.shown or self._rewrite is not None:
             self._head, self._kept = head, []
             return self._relayed(data)
         self._wraps = plan.out.kind is Kind.CHUNKED
@@ -191,9 +201,9 @@ class Exchange:
         if self._kept is None:
             return _chunked(body, last=True) if self._wraps else body
         self._passed(body)
-        if not self.shown:
+        if not self.shown or self._rewrite is None:
             return b""
-        said = versions.clamp_version_body(b"".join(self._kept))
+        said = self._rewrite(b"".join(self._kept))
         head, _ = messages.answer(
             heads.parse_response(self._head),
             framing.of_length(len(said)),

@@ -28,8 +28,10 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 READY_WITHIN = 60.0
 """Seconds; a daemon is ready in 2 to 5 on an idle machine."""
 
-# $1 sealed folder, $2 CDI folder, $3 run folder, $4 where it goes, $5 the root's other CDI folder, $6 busybox; the rest
-# is the daemon.
+_GPUGRANT = Path(__file__).resolve().parents[3] / ".venv/bin/gpugrant"
+
+# $1 sealed folder, $2 CDI folder, $3 run folder, $4 where it goes, $5 the root's other CDI folder, $6 busybox, $7 what
+# pins bind sources again, $8 root and $9 repo (empty: there are none); the rest is the daemon.
 # The host's mounts go on reaching the namespace (slave), so that folders which are bound later can be bound into
 # containers; nothing leaks out.
 SEAL = """
@@ -44,7 +46,9 @@ for other in $(readlink -f /run/cdi /var/run/cdi | sort -u); do
     if [ -d "$other" ]; then mount -t tmpfs -o ro,mode=0755,size=4k none "$other"; fi
 done
 "$6" ip link set lo up
-shift 6
+# a source that can't be pinned any more is its container's trouble, not the daemon's
+if [ -n "$9" ]; then "$7" gate binds restore --root "$8" "$9" || true; fi
+shift 9
 exec "$@"
 """
 
@@ -175,6 +179,7 @@ def _launch(tools: Tools, engine: Engine, daemon: Daemon, settings: dict[str, An
         *("unshare", "--mount", "--propagation", "slave", "--net", "sh", "-c", SEAL, "seal"),
         *(str(sealed), str(daemon.root.cdi), str(daemon.run), processes.RUN),
         *(str(daemon.root.path / "run/cdi"), str(tools.busybox())),
+        *(str(_GPUGRANT), str(daemon.root.path), _repo_with_pins(daemon)),
         *(str(engine.program("dockerd", tools.search)), "--config-file", str(daemon.config)),
     ]
     environ = {key: value for key, value in os.environ.items() if not key.startswith("DOCKER_")}
@@ -191,16 +196,29 @@ def _launch(tools: Tools, engine: Engine, daemon: Daemon, settings: dict[str, An
     _wait(daemon, child)
 
 
+def _repo_with_pins(daemon: Daemon) -> str:
+    """The repo whose daemon it is, where its containers have pinned bind sources."""
+    if not daemon.root.pin_notes(_repo_id(daemon)).exists() or not _GPUGRANT.exists():
+        return ""
+    return next((fields.get("name", "") for fields in _repo_files(daemon)), "")
+
+
+def _repo_files(daemon: Daemon) -> Iterator[dict[str, str]]:
+    """The files in repos.d that are this daemon's."""
+    for file in sorted(daemon.root.repos.glob("*.yaml")):
+        text = file.read_text(errors="replace")
+        fields = dict(re.findall(r"^(name|id|upstream): *['\"]?(.*?)['\"]? *$", text, re.MULTILINE))
+        if fields.get("upstream") == str(daemon.socket):
+            yield fields
+
+
 def _repo_id(daemon: Daemon) -> str:
     """The repo's own id: random, made with the name, kept beside the data root and never in it.
 
     A repo that was removed and added again has another id than its daemon was made with: its file tells.
     """
-    for file in sorted(daemon.root.repos.glob("*.yaml")):
-        fields = dict(
-            re.findall(r"^(id|upstream): *['\"]?(.*?)['\"]? *$", file.read_text(errors="replace"), re.MULTILINE)
-        )
-        if fields.get("upstream") == str(daemon.socket) and NAME.fullmatch(fields.get("id", "")):
+    for fields in _repo_files(daemon):
+        if NAME.fullmatch(fields.get("id", "")):
             daemon.id_file.write_text(f"{fields['id']}\n")
     try:
         return daemon.id_file.read_text().strip()

@@ -23,6 +23,10 @@ class Root:
     def sealed(self, repo_id: str) -> Path:
         return self.path / "var/lib/rediacc/gpu/sealed" / repo_id
 
+    def pin_notes(self, repo_id: str) -> Path:
+        """There while containers of the repo have pinned bind sources."""
+        return self.path / "var/lib/rediacc/gpu/binds" / f"{repo_id}.json"
+
     @property
     def repos(self) -> Path:
         return self.path / "etc/rediacc/gpu/repos.d"

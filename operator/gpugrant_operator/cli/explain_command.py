@@ -119,6 +119,8 @@ def _judged(layout: Layout, raw: bytes, known: Known, grants: tuple[str, ...], a
         uid=os.getuid(),
         gid=os.getgid(),
         binds=() if file is None else file.binds or (),
+        # where they are pinned is only told to the daemon: docker inspect shows what clients named
+        binds_pinned=False,
         open=frozenset() if file is None else file.opened,
     )
     specs = sealed.read_specs(layout.cdi)

@@ -163,6 +163,24 @@ def gate_rules(output: str) -> None:
     rules_command.show(output)
 
 
+@gate.group()
+def binds() -> None:
+    """Pin the bind sources of repos."""
+
+
+@binds.command("restore")
+@options.root
+@click.argument("name")
+def binds_restore(root: Path, name: str) -> None:
+    """Pin the sources of repo NAME's containers again, before its daemon starts (after a boot).
+
+    Run it where the daemon will see the mounts: in the machine's own mount namespace, or in the daemon's.
+    """
+    from gpugrant_operator.cli import binds_command, gate_commands
+
+    binds_command.restore(root, gate_commands.checked_repo(name))
+
+
 @gate.command()
 @options.root
 @click.option("--repo", metavar="NAME", help="Only this repo's. Default: all repos'.")

@@ -49,7 +49,19 @@ SOCKETS = ("unix:///run/docker.sock", "UNIX:///run/docker.sock", "unixgram:///ru
 SCMP: Host = {"SecurityOpt": ['seccomp={"defaultAction":"SCMP_ACT_NOTIFY","listenerPath":"/run/docker.sock"}']}
 MASKS: Host = {"MaskedPaths": [], "ReadonlyPaths": []}
 
+DOCKER: Host = {"Binds": ["/var/run/docker.sock:/var/run/docker.sock"]}
+
 CASES: tuple[Opened, ...] = (
+    Opened(
+        "host.docker-socket",
+        "the daemon itself, if the socket were its own and not the gate's",
+        DOCKER,
+        stays=(
+            ({"Binds": ["/srv/docker.sock:/var/run/docker.sock"]}, "hw.socket"),
+            ({"Binds": ["/run/containerd/containerd.sock:/x"]}, "hw.trees"),
+            ({**DOCKER, "Privileged": True}, "hw.privileged"),
+        ),
+    ),
     Opened(
         "host.network",
         "abstract sockets of X servers and old containerds, a Docker API on loopback",

@@ -72,6 +72,21 @@ def test_hides_this_installation_and_the_daemons_data() -> None:
     assert {"/r/etc/rediacc/gpu", "/r/etc/cdi", "/run/a.sock", "/var/lib/docker-a"} <= set(hidden)
 
 
+def test_names_the_places_of_a_repo_with_an_id() -> None:
+    view = grants.view(REPO, ENFORCED, FIT, Layout(Path("/r")), now=NOW)
+    assert (view.pins, view.socket) == ("/r/run/rediacc/gpu/binds/id-a", "/run/gate/a.sock")
+    assert view.translated == view.pins
+    unnamed = grants.view(replace(REPO, id="", binds=()), ENFORCED, FIT, Layout(Path("/r")), now=NOW)
+    assert (unnamed.pins, unnamed.translated) == ("", "")
+
+
+def test_a_repo_whose_sources_are_not_pinned_is_said_to_have_a_way_round_the_gate() -> None:
+    loose = replace(REPO, binds_pinned=False)
+    assert grants.no_hardware(loose, FIT) == ""
+    assert grants.no_hardware_reason(loose, FIT) == Reason.RAW_SOCKET_REACHABLE
+    assert grants.warning(replace(loose, binds=())) == ""
+
+
 @pytest.mark.req("R52")
 def test_says_why_a_repo_gets_no_hardware() -> None:
     assert grants.no_hardware_reason(REPO, FIT) == ""

@@ -40,6 +40,18 @@ def test_reads_rights_and_binds() -> None:
     assert (found.binds, found.listen) == ((Path("/srv/a"),), Path("/run/x.sock"))
 
 
+def test_folders_of_other_repos_above_its_own_are_known() -> None:
+    """Whoever has the outer folder bound is root there, and can swap the inner one."""
+    files = {
+        "a.yaml": text("a", binds="[/srv]"),
+        "b.yaml": text("b", binds="[/srv/b, /opt/b]"),
+        "c.yaml": text("c", binds="[/srv, /srvb]", bindsPinned="false"),
+    }
+    repos = assemble(files).repos
+    assert {name: its.above for name, its in repos.items()} == {"a": (), "b": (Path("/srv"),), "c": ()}
+    assert [its.binds_pinned for its in repos.values()] == [True, True, False]
+
+
 def test_a_repo_without_an_id_is_served_without_hardware() -> None:
     folder = assemble({"a.yaml": text("a", id="")})
     assert "no id" in folder.repos["a"].problem

@@ -97,8 +97,11 @@ def test_the_daemons_socket_is_refused(form: Any, source: str) -> None:
 
 @FORMS
 def test_the_helper_of_testcontainers_hears_how_to_go_without_the_socket(form: Any) -> None:
+    view = repo(socket="/run/gate.sock", pins="/run/binds/1")
     body = run_body(config={"Image": "testcontainers/ryuk:0.13.0"}, **form("/var/run/docker.sock"))
-    assert "for testcontainers set TESTCONTAINERS_RYUK_DISABLED=true [hw.socket]" in said(create(VIEW, body))
+    assert "; or for testcontainers set TESTCONTAINERS_RYUK_DISABLED=true [host.docker-socket]" in said(
+        create(view, body)
+    )
 
 
 @FORMS
@@ -134,7 +137,7 @@ FAULTS = {
     "nothing there": (PathInfo("missing", symlink=False, swappable=True), "make it first"),
     "a socket": (PathInfo("socket", symlink=False, swappable=False), "neither a folder nor a plain file"),
     "a device": (PathInfo("other", symlink=False, swappable=False), "neither a folder nor a plain file"),
-    "a source that others can swap": (PathInfo("directory", symlink=False, swappable=True), "somebody other than root"),
+    "a source that others can swap": (PathInfo("directory", symlink=False, swappable=True), "which its file lacks"),
     "a source that could not be looked at": (None, "could not be looked at"),
 }
 

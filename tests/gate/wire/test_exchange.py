@@ -8,13 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpugrant_gate.wire import framing
-from gpugrant_gate.wire.exchange import Call, Exchange
+from gpugrant_gate.wire import framing, versions
+from gpugrant_gate.wire.exchange import Call, Exchange, Rewrite
 from gpugrant_gate.wire.faults import Malformed, Truncated
 from gpugrant_gate.wire.framing import CHUNKED, Framing, Kind
 
 GET = Call("GET")
 OLD = Call("GET", version=(1, 0), keep_alive=False)
+
+
+def clamped(status: int) -> Rewrite | None:
+    return versions.clamp_version_body if status == 200 else None
+
+
 HIJACK = Call("POST", hijack=True, upgrade=True)
 
 CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -28,7 +34,7 @@ ANSWERS = {
     "to HEAD": (Call("HEAD"), b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", b""),
     "chunks for an old client": (OLD, CHUNKS + b"5\r\nhello\r\n0\r\n\r\n", b"hello"),
     "a version": (
-        Call("GET", is_version=True),
+        Call("GET", rewrite=clamped),
         b'HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n{"ApiVersion":"1.999"}'.replace(b"21", b"22"),
         b'{"ApiVersion":"1.51"}\n',
     ),
@@ -120,7 +126,7 @@ def test_a_broken_answer_is_a_fault(case: str) -> None:
         Exchange(GET).from_daemon(BROKEN[case])
 
 
-@given(st.binary(max_size=200), st.sampled_from([GET, OLD, HIJACK, replace(GET, is_version=True)]))
+@given(st.binary(max_size=200), st.sampled_from([GET, OLD, HIJACK, replace(GET, rewrite=clamped)]))
 def test_any_bytes_of_a_daemon_are_relayed_or_a_fault(data: bytes, call: Call) -> None:
     exchange = Exchange(call)
     try:
@@ -183,6 +189,6 @@ def test_an_answer_for_the_gate_only_is_not_shown() -> None:
 
 
 def test_an_answer_that_is_held_has_a_bound() -> None:
-    exchange = Exchange(Call("GET", is_version=True, held_max=10))
+    exchange = Exchange(Call("GET", rewrite=clamped, held_max=10))
     with pytest.raises(Malformed):
         exchange.from_daemon(b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{          ")
