@@ -243,8 +243,9 @@ def parse(text: str | bytes) -> Inventory:
         return Inventory.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise InventoryUnreadable(f"{place}: {first['msg'].lower()}") from error
+        place = ".".join(str(part) for part in first["loc"])
+        said = first["msg"].lower()
+        raise InventoryUnreadable(f"{place}: {said}" if place else said) from error
 
 
 class _Whole(Inventory):

@@ -58,8 +58,8 @@ def test_only_usable_names_can_be_granted() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param("", "the file", id="empty"),
-        pytest.param("{", "the file", id="torn"),
+        pytest.param("", "invalid json", id="empty"),
+        pytest.param("{", "invalid json", id="torn"),
         pytest.param('{"schema": 2}', "schema", id="another schema"),
         pytest.param('{"schema": 1, "hostname": "m"}', "generatedAt", id="a field is missing"),
     ],

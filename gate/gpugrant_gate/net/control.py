@@ -91,8 +91,10 @@ class Control:
     async def _inventory(self, request: web.Request) -> web.Response:
         data = self._gate.inventory()
         if data is None:
-            path = self._gate.layout.inventory
-            return _error(404, _NOT_FOUND, f"there is no inventory at {path}: run renet setup on this machine")
+            path, name = self._gate.layout.inventory, self._gate.settings.machine
+            return _error(
+                404, _NOT_FOUND, f"there is no inventory at {path}; to write it, run: rdc machine setup {name}"
+            )
         return web.Response(body=data, content_type="application/json")
 
     async def _decisions(self, request: web.Request) -> web.StreamResponse:

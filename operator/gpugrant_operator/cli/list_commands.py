@@ -60,14 +60,16 @@ def machine_gpus(name: str, output: str) -> None:
     if output != "table":
         _print_inventory(raw, machine, output, world)
         return
-    found = None if isinstance(raw, GateError) else _read(raw)
+    found = None if isinstance(raw, GateError) else _read(raw, name)
+    amiss = next((error.message for error in (raw, found) if isinstance(error, GateError)), "")
+    found = None if isinstance(found, GateError) else found
     devices = world.devices(machine) or ()
     shown = listing.machine(machine, found, None if live is None else live.status, devices, world.now)
     _print_machine(shown)
     if live is None:
         raise Failure(listing.last_known(machine, world.now))
-    if isinstance(raw, GateError):
-        raise Failure(f"{raw.message}; the GPUs are shown as they were last recorded")
+    if amiss:
+        raise Failure(f"{amiss}; the GPUs are shown as they were last recorded")
 
 
 def _inventory(ours: Session, live: Answer | None) -> bytes | GateError:
@@ -77,21 +79,28 @@ def _inventory(ours: Session, live: Answer | None) -> bytes | GateError:
     return ours.gate.inventory()
 
 
-def _read(raw: bytes) -> inventory.Inventory:
+def _read(raw: bytes, name: str) -> inventory.Inventory | GateError:
+    """The inventory, or why the file is none."""
     try:
         return inventory.parse(raw)
     except inventory.InventoryUnreadable as error:
-        raise Failure(f"the machine's inventory can't be read: {error}") from error
+        message = (
+            f"the inventory of machine {name} can't be read ({error}); to write it anew, run: rdc machine setup {name}"
+        )
+        return GateError("NotRead", message)
 
 
 def _print_inventory(raw: bytes | GateError, machine: GpuMachine, output: str, world: World) -> None:
     if isinstance(raw, GateError):
         age = listing.age_of(machine.status.inventory_time, world.now)
-        raise Failure(f"{raw.message}: its inventory can't be read now; the last one known is {age} old")
+        raise Failure(f"{raw.message}; the last inventory that is known is {age} old")
+    found = _read(raw, machine.metadata.name)
     if output == "json":
-        click.echo(raw, nl=False)  # byte for byte (R20)
-    else:
+        click.echo(raw, nl=False)  # byte for byte (R20), whatever they are
+    elif not isinstance(found, GateError):
         _print(json.loads(raw), output)
+    if isinstance(found, GateError):
+        raise Failure(found.message)
 
 
 def _print_machine(shown: listing.Machine) -> None:

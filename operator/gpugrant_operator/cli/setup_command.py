@@ -14,6 +14,7 @@ import click
 
 from gpugrant_crds import conditions, names, timestamps
 from gpugrant_crds.layout import Layout
+from gpugrant_crds.reasons import Reason
 from gpugrant_crds.v1alpha1 import DETECT_ANNOTATION, GpuMachine
 from gpugrant_gate import settings
 from gpugrant_gate.life.documents import Broken
@@ -33,6 +34,10 @@ class Course:
     failed: str | None = None
     """It is done and not well: the sentence."""
     message: str = "asked for a detection"
+
+
+NOWHERE = (Reason.NODE_UNREACHABLE, Reason.NODE_CLAIMED)
+"""Nobody looks for GPUs there, however long one waits."""
 
 
 def leaving(machine: GpuMachine) -> str | None:
@@ -55,6 +60,9 @@ def course(machine: GpuMachine, request: str) -> Course:
     detected = conditions.find(status.conditions, conditions.DETECTED)
     stalled = conditions.find(status.conditions, conditions.STALLED)
     said = "" if ready is None else ready.message or ready.reason
+    current = ready is not None and ready.observed_generation == machine.metadata.generation
+    if ready is not None and ready.reason in NOWHERE and current:
+        return Course(failed=said if stalled is None else stalled.message or said)
     if status.detection is None or status.detection.request != request:
         detecting = detected is not None and detected.status != "True"
         return Course(message=detected.message or detected.reason) if detected and detecting else Course()

@@ -199,6 +199,17 @@ def test_the_inventory_is_printed_byte_for_byte(instance: Instance) -> None:
     assert yaml.safe_load(as_yaml.stdout) == json.loads(done.stdout)
 
 
+@pytest.mark.req("R19", "R21")
+def test_a_broken_inventory_leaves_the_last_known_state_and_says_what_to_run(instance: Instance) -> None:
+    instance.layout.inventory.write_text('{"a": ')
+    done = instance.rdc("machine", "gpu", "list", instance.machine)
+    assert (done.exit_code, "NVIDIA RTX 4000 Ada" in done.stdout) == (1, True)
+    assert f"run: rdc machine setup {instance.machine}; the GPUs are shown as they were last recorded" in done.stderr
+    as_json = instance.rdc("machine", "gpu", "list", instance.machine, "-o", "json")
+    assert (as_json.exit_code, as_json.stdout) == (1, '{"a": ')
+    assert instance.rdc("machine", "gpu", "list", instance.machine, "-o", "yaml").exit_code == 1
+
+
 @pytest.mark.req("R10")
 def test_a_machine_that_can_not_be_found_is_told_with_the_known_names(instance: Instance) -> None:
     done = instance.rdc("machine", "setup", f"{instance.machine}x")

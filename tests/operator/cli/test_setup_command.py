@@ -21,6 +21,7 @@ def machine(
     detection = None if answered is None else {"request": answered, "succeeded": succeeded}
     listed = [
         {
+            "observedGeneration": 0,
             "type": kind,
             "status": status,
             "reason": reason,
@@ -67,6 +68,11 @@ DETECTING = ("Detected", "False", "Detecting", "looking")
             ),
             Course(failed="another has it"),
             id="stalled",
+        ),
+        pytest.param(
+            machine(("Ready", "False", "NodeUnreachable", "no gate of the node ghost is known here")),
+            Course(failed="no gate of the node ghost is known here"),
+            id="nobody looks there",
         ),
         pytest.param(
             machine(DETECTING, ("Ready", "False", "Releasing", "waiting for the gate"), deleted=gen.NOW),
