@@ -98,7 +98,9 @@ def gather(tree: Tree, env: Mapping[str, str], limits: Limits, progress: Progres
         fingerprint=taken,
     )
     faults = (("ProbeFailed", fault) for fault in tree.faults)
-    return replace(seen, problems=(*steps.problems, *faults))
+    unreached = host.wsl_fault(tree, seen.kernel)
+    lost = (("NoDeviceNode", unreached),) if unreached is not None else ()
+    return replace(seen, problems=(*steps.problems, *faults, *lost))
 
 
 def _has_nvidia_driver(function: PciFunction) -> bool:

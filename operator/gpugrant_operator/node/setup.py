@@ -156,7 +156,7 @@ def _make_nodes(run: Run, seen: Observed) -> None:
         run.planned = frozenset(node.path for node in wanted)
         return
     if wanted:
-        run.progress(f"making {len(wanted)} stand-in device nodes below {run.dev}")
+        run.progress(f"making {len(wanted)} stand-in device node{'s' if len(wanted) > 1 else ''} below {run.dev}")
     # recorded first, with those of before: what a killed run has made is known to the next
     named = sorted({node.path for node in wanted} | set(run.state.nodes))
     run.state = run.state.model_copy(update={"nodes": tuple(named)})
@@ -204,10 +204,12 @@ def _nvidia(run: Run, seen: Observed, found: Cards) -> None:
         program = toolkit.install(run)
         action = _action(run, found, program or _PLANNED, pointed=pointed)
     if action is Action.GENERATE and found.nvidia_blocked:
-        run.progress(f"{run.root / generation.FILE} stays as it is: the NVIDIA driver does not answer")
+        then = "stays as it is" if run.read(generation.FILE) is not None else "is not made"
+        run.progress(f"{run.root / generation.FILE} {then}: the NVIDIA driver does not answer")
         action = Action.LEAVE
-    if run.install == "false" and run.read(generation.FILE) is not None:
-        run.progress(f"{run.root / generation.FILE} stays as it is (--install-nvidia-toolkit false)")
+    if run.install == "false" and (run.read(generation.FILE) is not None or found.nvidia_present):
+        then = "stays as it is" if run.read(generation.FILE) is not None else "is not made"
+        run.progress(f"{run.root / generation.FILE} {then} (--install-nvidia-toolkit false)")
     if run.install != "false" and program is not None and systemctl is not None:
         refresh.point(run, systemctl, found)
     if action is Action.GENERATE and program is not None:

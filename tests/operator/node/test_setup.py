@@ -378,6 +378,20 @@ def test_on_wsl_the_toolkit_is_called_to_the_letter(recorded: Recorded) -> None:
     )
 
 
+@pytest.mark.req("R38")
+@pytest.mark.parametrize(
+    ("kernel", "said"), [("6.6.87.2-microsoft-standard-WSL2", ["NoDeviceNode"]), ("6.12.9-amd64", [])]
+)
+def test_wsl_without_dxg_says_that_no_gpu_is_reached(recorded: Recorded, kernel: str, said: list[str]) -> None:
+    machine = recorded("no-gpu")
+    wsl(machine)
+    machine.remove("dev/dxg")
+    machine.write("proc/sys/kernel/osrelease", f"{kernel}\n")
+    outcome = machine.setup()
+    assert (outcome.exit_code, outcome.inventory.gpus) == (0, ())
+    assert [problem.reason for problem in outcome.inventory.problems] == said
+
+
 @pytest.mark.req("R39")
 def test_on_wsl_the_old_spec_comes_back_when_the_new_one_does_not_read_back(recorded: Recorded) -> None:
     machine = recorded("no-gpu")

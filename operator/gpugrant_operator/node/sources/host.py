@@ -53,6 +53,13 @@ def platform(tree: Tree) -> Literal["native", "wsl"]:
     return "wsl" if tree.exists("dev/dxg") and tree.exists("usr/lib/wsl/lib") else "native"
 
 
+def wsl_fault(tree: Tree, release: str | None) -> str | None:
+    """Why a WSL machine reaches no GPU; None: it does, or is none. Its kernels are called …-microsoft-standard-WSL2."""
+    if "microsoft" not in (release or "").lower() or not tree.exists("usr/lib/wsl/lib") or tree.exists("dev/dxg"):
+        return None
+    return "this is WSL, and /dev/dxg is not there, so no GPU is reached: in Windows, update the GPU's driver and WSL"
+
+
 def wsl_driver(tree: Tree) -> bool:
     """Whether the Windows driver store holds NVIDIA's libcuda (reference cdi-gpu 3.7)."""
     stores = tree.names("usr/lib/wsl/drivers")
