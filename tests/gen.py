@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gpugrant_crds import snapshot, timestamps
-from gpugrant_crds.decide import Decision
+from gpugrant_crds.decide import Decision, verdicts
 from gpugrant_crds.v1alpha1 import Condition, GpuMachine, GpuMachineStatus, RepoGpuGrant
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -136,14 +136,19 @@ def answering(machine: GpuMachine, gate: snapshot.GateStatus | None) -> snapshot
     if gate is None or gate.epoch != machine.status.ledger_epoch:
         return gate
     grants = snapshot.ordered(ledger_grants(machine))
-    policy = snapshot.SnapshotPolicy(revocation="Stop") if machine.status.revocation == "Stop" else None
+    policy = verdicts.policy(machine.status.revocation, machine.status.max_snapshot_age)
     digest = snapshot.digest(gate.api_id, machine.metadata.name, machine.metadata.uid, grants, policy)
     return gate.model_copy(update={"digest": digest})
 
 
 def after(before: GpuMachine, decision: Decision) -> GpuMachine:
     """The machine as it is stored once the decision's ledger is written."""
-    update = {"allocations": decision.allocations, "ledger_epoch": decision.epoch, "revocation": decision.revocation}
+    update = {
+        "allocations": decision.allocations,
+        "ledger_epoch": decision.epoch,
+        "revocation": decision.revocation,
+        "max_snapshot_age": decision.max_snapshot_age,
+    }
     status = before.status.model_copy(update=update)
     return before.model_copy(update={"status": GpuMachineStatus.model_validate(status.to_json())})
 

@@ -78,6 +78,8 @@ class SnapshotPolicy(Wire):
 
     revocation: Literal["Retain", "Stop"] = "Retain"
     """What becomes of running containers that use a device which is taken away."""
+    max_snapshot_age: Annotated[int, Field(gt=0)] | None = None
+    """Seconds since its receipt after which the snapshot gives no hardware any more; absent: it never gets too old."""
 
 
 class Snapshot(Wire):
@@ -196,14 +198,28 @@ def fence(current: Snapshot | None, retired: tuple[str, ...], incoming: Snapshot
     return None
 
 
+class ClockMark(Wire):
+    """A moment by a gate's clock, to go on from: whatever the wall clock says later, it is not before that."""
+
+    wall: float
+    """Seconds since the epoch."""
+    boottime: float
+    """CLOCK_BOOTTIME at that moment; seconds."""
+    boot_id: str
+    """The boot that it counts from."""
+
+
 class StoredSnapshot(Wire):
-    """The gate's file: the snapshot in force and the machines that it served before."""
+    """The gate's file: the snapshot in force, when it came, how late it is at least, and the machines served before."""
 
     snapshot: Snapshot
+    received: float | None = None
+    """By the gate's clock, in seconds since the epoch."""
+    clock: ClockMark | None = None
     retired: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return {"snapshot": self.snapshot.to_json(), "retired": list(self.retired)}
+        return super().to_json() | {"snapshot": self.snapshot.to_json()}
 
 
 class RepoStatus(Lenient):

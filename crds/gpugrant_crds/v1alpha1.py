@@ -96,6 +96,8 @@ class GateWishes(Model):
     release_timeout: GoDuration | None = None
     """How long an exclusive device is kept from others while the daemon of a repo that may hold it does not answer;
     absent: 10m. It then counts as free, with the reason ReleaseUnverified."""
+    max_snapshot_age: GoDuration | None = None
+    """How long the gate lets hardware in without hearing from the operator; absent: without an end."""
 
 
 class GpuMachineSpec(Model):
@@ -298,6 +300,8 @@ class GpuMachineStatus(Model):
     """Rises by one with each change of what the gate has to enforce."""
     revocation: Literal["Retain", "Stop"] | None = None
     """What the gate was told to do with running containers whose device is taken away."""
+    max_snapshot_age: Text | None = None
+    """What the gate was told of how long it lets hardware in without hearing from the operator."""
     gate: GateSync | None = None
     """What the gate enforces."""
     conditions: tuple[Condition, ...] = ()

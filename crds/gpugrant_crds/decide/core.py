@@ -26,6 +26,8 @@ class Decision:
     """The old epoch, or one more when what the gate enforces changes."""
     revocation: Literal["Stop"] | None
     """What it does with running containers whose device is taken away; None: nothing."""
+    max_snapshot_age: str | None
+    """How old what the gate enforces may get; None: as old as it will."""
     grants: tuple[SnapshotGrant, ...]
     verdicts: Mapping[str, Verdict]
     """By the grant's uid."""
@@ -43,7 +45,7 @@ class Decision:
             epoch=self.epoch,
             issued_at=issued_at,
             grants=self.grants,
-            policy=verdicts.policy(self.revocation),
+            policy=verdicts.policy(self.revocation, self.max_snapshot_age),
         )
 
 
@@ -75,7 +77,9 @@ def decide(
     ledger_now, refused = _admit_all(machine, stored.values(), ledger_now, gate, now, unserved, repos, hardware)
     enforced = ledger_now.snapshot_grants()
     revocation: Literal["Stop"] | None = "Stop" if machine.spec.revocation == "Stop" else None
-    changed = (enforced, revocation) != (before.snapshot_grants(), machine.status.revocation)
+    age = verdicts.max_snapshot_age(machine)
+    told = (before.snapshot_grants(), machine.status.revocation, machine.status.max_snapshot_age)
+    changed = (enforced, revocation, age) != told
     epoch = machine.status.ledger_epoch + (1 if changed else 0)
     standing = Standing(
         machine=machine,
@@ -96,6 +100,7 @@ def decide(
         allocations=ledger_now.allocations(),
         epoch=epoch,
         revocation=revocation,
+        max_snapshot_age=age,
         grants=enforced,
         verdicts={uid: verdicts.judge(standing, grant, refused.get(uid)) for uid, grant in stored.items()},
         machine_released=_machine_released(standing),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gpugrant_crds import atoms, conditions, snapshot, timestamps
+from gpugrant_crds import atoms, conditions, durations, snapshot, timestamps
 from gpugrant_crds.conditions import Claim, Status
 from gpugrant_crds.decide import conflicts, ledger, silence
 from gpugrant_crds.decide.conflicts import Refused
@@ -91,13 +91,24 @@ def answer(machine: GpuMachine, gate: GateStatus | None) -> GateStatus | None:
 
 
 def _digest(machine: GpuMachine, api_id: str) -> str:
-    grants, told = ledger.read(machine.status).snapshot_grants(), policy(machine.status.revocation)
+    status = machine.status
+    grants, told = ledger.read(status).snapshot_grants(), policy(status.revocation, status.max_snapshot_age)
     return snapshot.digest(api_id, machine.metadata.name, machine.metadata.uid, grants, told)
 
 
-def policy(revocation: str | None) -> SnapshotPolicy | None:
+def policy(revocation: str | None, age: str | None) -> SnapshotPolicy | None:
     """What a snapshot says of it."""
-    return SnapshotPolicy(revocation="Stop") if revocation == "Stop" else None
+    span = durations.read(age)
+    seconds = None if span is None else int(span.total_seconds())
+    if revocation != "Stop" and seconds is None:
+        return None
+    return SnapshotPolicy(revocation="Stop" if revocation == "Stop" else "Retain", max_snapshot_age=seconds)
+
+
+def max_snapshot_age(machine: GpuMachine) -> str | None:
+    """What the machine's spec says of it; None also for a text that is no duration, or zero."""
+    text = None if machine.spec.gate is None else machine.spec.gate.max_snapshot_age
+    return text if durations.read(text) is not None else None
 
 
 def judge(standing: Standing, grant: RepoGpuGrant, refused: Refused | None) -> Verdict:

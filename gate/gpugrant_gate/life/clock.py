@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from gpugrant_crds.snapshot import ClockMark
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock:
@@ -26,6 +31,24 @@ class Clock:
         """A time that has certainly been reached already."""
         self._latest = max(self._latest, moment.timestamp())
 
+    def mark(self, boot_id: str) -> ClockMark:
+        """This moment, for a later process."""
+        now = self().timestamp()
+        return ClockMark(wall=now, boottime=self._boottime(), boot_id=boot_id)
+
+    def go_on(self, mark: ClockMark, boot_id: str) -> None:
+        """From where an earlier process was: in the same boot its time has gone on since."""
+        elapsed = self._boottime() - mark.boottime if boot_id and mark.boot_id == boot_id else 0.0
+        self._latest = max(self._latest, mark.wall + max(elapsed, 0.0))
+
     def until(self, moment: datetime) -> timedelta:
         """How long until then; zero when it is past."""
         return max(moment - self(), timedelta())
+
+
+def boot_id(path: Path = _BOOT_ID) -> str:
+    """Of this boot; empty where the kernel says none."""
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""

@@ -42,13 +42,20 @@ class Enforced:
     """Its spec files that may give a device to any build."""
     stops: bool = False
     """Running containers whose device is taken away are stopped."""
+    too_old_at: datetime | None = None
+    """When the snapshot gives no hardware any more; None: never."""
+    at: datetime | None = None
+    """When this was said; no clock that hears it says an earlier time."""
+
+    def is_too_old(self, now: datetime) -> bool:
+        return self.too_old_at is not None and now >= self.too_old_at
 
     def granted(self, repo: str, repo_id: str, now: datetime) -> frozenset[str]:
         """Names in force for the repo of that name and id (R9); none for a repo without an id."""
-        return frozenset(self.held(repo, repo_id, now))
+        return frozenset() if self.is_too_old(now) else frozenset(self.held(repo, repo_id, now))
 
     def held(self, repo: str, repo_id: str, now: datetime) -> dict[str, str]:
-        """The same, each with the uid of a grant."""
+        """The same, each with the uid of a grant, also by a snapshot that is too old: what runs with it goes on."""
         if not repo_id:
             return {}
         return {
@@ -58,18 +65,24 @@ class Enforced:
         }
 
     def next_expiry(self, now: datetime) -> datetime | None:
-        """When a grant that is in force now ends first."""
-        times = (grant.expires_at for grant in self.grants if grant.expires_at is not None and now < grant.expires_at)
-        return min(times, default=None)
+        """When a grant that is in force now ends first, or all do."""
+        times = (self.too_old_at, *(grant.expires_at for grant in self.grants))
+        return min((moment for moment in times if moment is not None and now < moment), default=None)
 
 
 def of_snapshot(
-    snapshot: Snapshot | None, machine: str, devices: tuple[str, ...], auto_allowed: tuple[str, ...] = ()
+    snapshot: Snapshot | None,
+    machine: str,
+    devices: tuple[str, ...],
+    auto_allowed: tuple[str, ...] = (),
+    *,
+    too_old_at: datetime | None = None,
+    at: datetime | None = None,
 ) -> Enforced:
     if snapshot is None:
         return Enforced(machine, devices=devices, auto_allowed=auto_allowed)
     held = tuple(map(_grant, snapshot.grants))
-    return Enforced(machine, snapshot.epoch, held, devices, auto_allowed, snapshot.stops)
+    return Enforced(machine, snapshot.epoch, held, devices, auto_allowed, snapshot.stops, too_old_at, at)
 
 
 def view(
@@ -83,7 +96,7 @@ def view(
 ) -> RepoView:
     """The repo as the policy sees it. Hardware needs a snapshot, a fit daemon and a repo without problems."""
     unfit = _unfit(repo, fitness)
-    withheld = _withheld(repo, enforced)
+    withheld = _withheld(repo, enforced, now)
     return RepoView(
         name=repo.name,
         machine=enforced.machine,
@@ -140,10 +153,18 @@ def _unfit(repo: Repo, fitness: Fitness | None) -> str:
     return "" if fitness.fit else fitness.message
 
 
-def _withheld(repo: Repo, enforced: Enforced) -> str:
-    if repo.problem or enforced.epoch >= 0:
+def _withheld(repo: Repo, enforced: Enforced, now: datetime) -> str:
+    if repo.problem:
         return repo.problem
-    return "this machine's gate has no grant snapshot yet"
+    if enforced.epoch < 0:
+        return "this machine's gate has no grant snapshot yet"
+    return TOO_OLD if enforced.is_too_old(now) else ""
+
+
+TOO_OLD = (
+    "this machine's grant snapshot is older than its maxSnapshotAge allows, since the operator has sent no new one: "
+    "see gpugrant status"
+)
 
 
 def _hidden(repo: Repo, fitness: Fitness | None, layout: Layout) -> Iterable[str]:

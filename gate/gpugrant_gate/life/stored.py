@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from gpugrant_crds.snapshot import Snapshot, StoredSnapshot, sound
+from gpugrant_crds.snapshot import ClockMark, Snapshot, StoredSnapshot, sound
 from gpugrant_gate.life import durable
 
 
@@ -48,14 +48,26 @@ def save(path: Path, stored: StoredSnapshot) -> None:
     durable.write(path, json.dumps(stored.to_json(), separators=(",", ":")).encode() + b"\n")
 
 
-def successor(current: StoredSnapshot | None, snapshot: Snapshot) -> StoredSnapshot:
-    """What is stored once `snapshot` is taken: the machine that it replaces is remembered as retired."""
+def successor(current: StoredSnapshot | None, snapshot: Snapshot, mark: ClockMark) -> StoredSnapshot:
+    """What is stored once `snapshot` is taken at that moment: the machine that it replaces is remembered as retired."""
     if current is None:
-        return StoredSnapshot(snapshot=snapshot)
+        return StoredSnapshot(snapshot=snapshot, received=mark.wall, clock=mark)
     retired = current.retired
     if snapshot.machine_uid != current.snapshot.machine_uid:
         retired = (*retired, current.snapshot.machine_uid)
-    return StoredSnapshot(snapshot=snapshot, retired=retired)
+    return StoredSnapshot(snapshot=snapshot, received=mark.wall, clock=mark, retired=retired)
+
+
+def too_old_at(stored: StoredSnapshot | None) -> datetime | None:
+    """When the snapshot gives no hardware any more; None: never."""
+    policy = None if stored is None else stored.snapshot.policy
+    if stored is None or policy is None or policy.max_snapshot_age is None:
+        return None
+    # a file from before this was noted down is too old at once
+    try:
+        return datetime.fromtimestamp((stored.received or 0.0) + policy.max_snapshot_age, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 def _damaged(path: Path, what: str) -> str:

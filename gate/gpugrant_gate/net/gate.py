@@ -29,6 +29,7 @@ from gpugrant_crds.snapshot import (
     fence,
 )
 from gpugrant_gate.life import admitted, buildkit, grants, repo, sealed, stored
+from gpugrant_gate.life import clock as clocks
 from gpugrant_gate.life.clock import Clock
 from gpugrant_gate.life.fingerprint import Fingerprint
 from gpugrant_gate.life.grants import Enforced
@@ -82,6 +83,7 @@ class Gate:
         self._left = False
         self._change = asyncio.Lock()
         self._news = asyncio.Event()
+        self._boot_id = clocks.boot_id()
         self._stored: StoredSnapshot | None = None
         self._applied_at: datetime | None = None
         self._problem = ""
@@ -102,6 +104,8 @@ class Gate:
         self._stored, self._applied_at, self._problem = loaded.stored, loaded.written, loaded.problem
         if loaded.written is not None:
             self.clock.not_before(loaded.written)
+        if loaded.stored is not None and loaded.stored.clock is not None:
+            self.clock.go_on(loaded.stored.clock, self._boot_id)
         if loaded.problem:
             log.error("snapshot damaged", message=loaded.problem)
         for folder in (self.layout.repos, self.layout.cdi):
@@ -178,10 +182,9 @@ class Gate:
             reason = fence(current, self._stored.retired if self._stored else (), snapshot)
             if reason is not None:
                 raise Refused(reason, _why_refused(reason, current, snapshot))
-            following = stored.successor(self._stored, snapshot)
+            following = stored.successor(self._stored, snapshot, self.clock.mark(self._boot_id))
             try:
-                if following != self._stored:
-                    stored.save(self.layout.snapshot, following)
+                stored.save(self.layout.snapshot, following)
             except OSError as error:
                 message = f"the snapshot can't be stored in {self.layout.snapshot}: {error.strerror}"
                 raise NotStored(message) from error
@@ -212,7 +215,8 @@ class Gate:
 
     def problems(self) -> list[str]:
         """What an operator should mend, in sentences."""
-        found = [self._problem, self._sealed_problem, *self._folder.problems, *self._socket_problems.values()]
+        too_old = grants.TOO_OLD if self._enforced().is_too_old(self.clock()) else ""
+        found = [self._problem, self._sealed_problem, too_old, *self._folder.problems, *self._socket_problems.values()]
         return [problem for problem in (*found, *self.notes, *self.pool.problems) if problem]
 
     def statuses(self) -> list[RepoStatus]:
@@ -274,7 +278,14 @@ class Gate:
 
     def _enforced(self) -> Enforced:
         snapshot = self._stored.snapshot if self._stored else None
-        return grants.of_snapshot(snapshot, self._machine, tuple(self._devices.names), self._auto_allowed)
+        return grants.of_snapshot(
+            snapshot,
+            self._machine,
+            tuple(self._devices.names),
+            self._auto_allowed,
+            too_old_at=stored.too_old_at(self._stored),
+            at=self.clock(),
+        )
 
     def _in_force(self) -> list[GrantInForce]:
         """What a request would get now: nothing where the repo has a problem or its daemon is unfit or not known."""
@@ -383,6 +394,7 @@ class Gate:
 
     async def expire(self) -> None:
         """The end of a grant's time is a revocation. Never returns."""
+        await self._latch()
         while True:
             self._news.clear()
             ends = self._enforced().next_expiry(self.clock())
@@ -392,6 +404,20 @@ class Gate:
                     await self._news.wait()
                 continue
             await self.enforce()
+            await self._latch()
+
+    async def _latch(self) -> None:
+        """What has ended by now has ended also for a gate that starts later with its clock set back."""
+        async with self._change:
+            if self._left or self._stored is None:
+                return
+            reached = self._stored.model_copy(update={"clock": self.clock.mark(self._boot_id)})
+            try:
+                stored.save(self.layout.snapshot, reached)
+            except OSError as error:
+                log.error("snapshot not stored", message=f"{self.layout.snapshot}: {error.strerror}")
+            else:
+                self._stored = reached
 
 
 def _same_socket(before: Repo, after: Repo) -> bool:

@@ -56,6 +56,8 @@ def write_enforced(enforced: Enforced) -> dict[str, Any]:
         "devices": list(enforced.devices),
         "autoAllowed": list(enforced.auto_allowed),
         "stops": enforced.stops,
+        "tooOldAt": enforced.too_old_at and enforced.too_old_at.isoformat(),
+        "at": enforced.at and enforced.at.isoformat(),
         "uids": [grant.uid for grant in enforced.grants],
         "grants": [
             [grant.repo, grant.repo_id, grant.device, grant.expires_at and grant.expires_at.isoformat()]
@@ -70,7 +72,8 @@ def read_enforced(data: dict[str, Any]) -> Enforced:
         for (repo, repo_id, device, expires), uid in zip(data["grants"], data["uids"], strict=True)
     )
     devices, auto_allowed = tuple(data["devices"]), tuple(data["autoAllowed"])
-    return Enforced(data["machine"], data["epoch"], grants, devices, auto_allowed, data["stops"])
+    too_old_at, at = (datetime.fromisoformat(data[key]) if data[key] else None for key in ("tooOldAt", "at"))
+    return Enforced(data["machine"], data["epoch"], grants, devices, auto_allowed, data["stops"], too_old_at, at)
 
 
 def write_repo(repo: Repo) -> dict[str, Any]:

@@ -39,10 +39,11 @@ _LINES_WAIT_MAX = 1024 * 1024
 class Worker:
     """Does what the parent says, in order."""
 
-    def __init__(self, channel: Channel, core: Core, limits: Limits) -> None:
+    def __init__(self, channel: Channel, core: Core, limits: Limits, clock: Clock) -> None:
         self._channel = channel
         self._core = core
         self._limits = limits
+        self._clock = clock
         self._trail = audit.trail()
         self._waits: set[asyncio.Task[None]] = set()
 
@@ -61,7 +62,10 @@ class Worker:
     async def _obey(self, message: Message, fds: list[int]) -> None:
         match message["kind"]:
             case messages.ENFORCE:
-                self._core.apply(messages.read_enforced(message["enforced"]))
+                enforced = messages.read_enforced(message["enforced"])
+                if enforced.at is not None:
+                    self._clock.not_before(enforced.at)
+                self._core.apply(enforced)
                 self._start(self._settled(message["turn"], message.get("within", self._limits.pending_timeout)))
             case messages.REPO:
                 opened = socket.socket(fileno=fds[0]) if fds else None
@@ -155,11 +159,12 @@ async def _serve(sock: socket.socket, layout: Layout, machine: str, policy: Poli
     def running(repo: str, found: list[InUse]) -> None:
         channel.send({"kind": messages.RUNNING, "repo": repo, "found": [entry.to_json() for entry in found]})
 
+    clock = Clock(time.time, lambda: time.clock_gettime(time.CLOCK_BOOTTIME))
     world = World(
         layout=layout,
         limits=limits,
         policy=policy,
-        now=Clock(time.time, lambda: time.clock_gettime(time.CLOCK_BOOTTIME)),
+        now=clock,
         monotonic=time.monotonic,
         jitter=random.random,
         changed=changed,
@@ -167,7 +172,7 @@ async def _serve(sock: socket.socket, layout: Layout, machine: str, policy: Poli
         found=found,
         running=running,
     )
-    await Worker(channel, Core(world, machine), limits).run()
+    await Worker(channel, Core(world, machine), limits, clock).run()
 
 
 def main() -> int:

@@ -80,6 +80,8 @@ class Reconciler:
         self._detector = detector
         self._recorder = recorder
         self._now = now
+        self._pushed_at: dict[str, datetime] = {}
+        """By the machine's uid: when its gate last took a snapshot."""
 
     async def reconcile(self, name: str) -> Again:
         """Brings the machine to rest; raises kubeclient.ApiError, Unreadable or Unsettled where it can't."""
@@ -115,6 +117,7 @@ class Reconciler:
             machine=machine,
             grants=self._cache.grants_of(name),
             gate=self._link.report if served else None,
+            pushed_at=self._pushed_at.get(machine.metadata.uid),
             refusal=self._link.refusal if served else None,
             may_push=served and may_push and self._link.answering,
             unserved=elsewhere,
@@ -140,6 +143,7 @@ class Reconciler:
     async def _push(self, snapshot: Snapshot) -> bool:
         fields = {"machine": snapshot.machine, "epoch": snapshot.epoch, "grants": len(snapshot.grants)}
         if await self._link.push(snapshot):
+            self._pushed_at = {snapshot.machine_uid: self._now()}
             log.info("snapshot.enforced", **fields)
             return True
         refusal = self._link.refusal

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 from gpugrant_crds.decide.conflicts import Refused
 from gpugrant_crds.inventory import Inventory
@@ -24,6 +25,8 @@ class Observed:
     """The stored grants that name it, those being deleted included."""
     gate: GateStatus | None = None
     """The gate's last report; None: it counts as unreachable, or there is none."""
+    pushed_at: datetime | None = None
+    """When the gate last took a snapshot from this process; None: it has not."""
     refusal: Refused | None = None
     """Why the gate did not take the last snapshot."""
     may_push: bool = True

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
-from gpugrant_crds import conditions, timestamps
+from gpugrant_crds import conditions, durations, timestamps
 from gpugrant_crds.decide import Decision, Verdict, decide, verdicts, without_machine
 from gpugrant_crds.reasons import Reason
 from gpugrant_crds.snapshot import Snapshot
@@ -28,6 +28,11 @@ _THE_GATES = frozenset(
     }
 )
 """What comes right on the node, and is seen in the gate's report."""
+
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
+_LONGEST = timedelta(days=365)
+"""Beyond it nobody waits for a renewal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ def plan(seen: Observed, now: datetime) -> Plan:
         guard=_unguarded(seen, decision),
         guard_machine=_machine_unguarded(seen),
         ledger=_ledger(machine, decision) if decision.epoch != machine.status.ledger_epoch else None,
-        push=snapshot if seen.may_push and not synced else None,
+        push=snapshot if seen.may_push and (not synced or _renewal(seen, decision, now) <= now) else None,
     )
     if before.before_answer:
         return before
@@ -91,7 +96,7 @@ def plan(seen: Observed, now: datetime) -> Plan:
         grants=_grant_writes(seen.grants, decision.verdicts, now),
         release=_releasable(seen.grants, decision.verdicts),
         release_machine=decision.machine_released and FINALIZER in machine.metadata.finalizers,
-        recheck_at=decision.recheck_at,
+        recheck_at=_sooner(decision.recheck_at, _renewal(seen, decision, now), now),
         owed=synced and any(allocation.releasing for allocation in decision.allocations),
         watched=any(verdict.ready.reason in _THE_GATES for verdict in decision.verdicts.values()),
     )
@@ -120,6 +125,23 @@ def _holds(seen: Observed, snapshot: Snapshot) -> bool:
     )
 
 
+def _renewal(seen: Observed, decision: Decision, now: datetime) -> datetime:
+    """When the gate has to hear the same again, a third of the age that its snapshot may reach; the end of time: never.
+
+    What this process has not sent itself is sent at once.
+    """
+    age = durations.read(decision.max_snapshot_age)
+    if age is None:
+        return _NEVER
+    return now if seen.pushed_at is None else seen.pushed_at + min(age, _LONGEST) / 3
+
+
+def _sooner(recheck: datetime | None, renewal: datetime, now: datetime) -> datetime | None:
+    """A renewal that could not be sent is tried with the next news of the gate."""
+    moments = [moment for moment in (recheck, renewal) if moment is not None and now < moment < _NEVER]
+    return min(moments, default=None)
+
+
 def _unguarded(seen: Observed, decision: Decision) -> tuple[RepoGpuGrant, ...]:
     held = {grant.grant.uid for grant in decision.grants}
     return tuple(
@@ -143,6 +165,7 @@ def _ledger(machine: GpuMachine, decision: Decision) -> GpuMachineStatus:
             "allocations": decision.allocations,
             "ledger_epoch": decision.epoch,
             "revocation": decision.revocation,
+            "max_snapshot_age": decision.max_snapshot_age,
             "grant_count": len(decision.grants),
         }
     )

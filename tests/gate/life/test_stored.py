@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from gpugrant_crds import snapshot
-from gpugrant_crds.snapshot import GrantRef, Snapshot, SnapshotGrant
+from gpugrant_crds.snapshot import ClockMark, GrantRef, Snapshot, SnapshotGrant, SnapshotPolicy
 from gpugrant_gate.life import durable, stored
+
+MARK = ClockMark(wall=1_772_366_400.5, boottime=100.0, boot_id="b")
 
 
 def made(epoch: int = 1, uid: str = "m1", device: str = "v.com/gpu=0") -> Snapshot:
@@ -28,7 +30,7 @@ def made(epoch: int = 1, uid: str = "m1", device: str = "v.com/gpu=0") -> Snapsh
 
 
 def test_comes_back_as_it_was_stored(tmp_path: Path) -> None:
-    kept = stored.successor(None, made())
+    kept = stored.successor(None, made(), MARK)
     stored.save(tmp_path / "s.json", kept)
     loaded = stored.load(tmp_path / "s.json")
     assert (loaded.stored, loaded.problem) == (kept, "")
@@ -53,7 +55,7 @@ DAMAGES = {"torn": _torn, "edited by hand": _edited, "empty": lambda _: "", "ano
 
 @pytest.mark.parametrize("case", DAMAGES)
 def test_a_damaged_file_grants_nothing(tmp_path: Path, case: str) -> None:
-    text = json.dumps(stored.successor(None, made()).to_json())
+    text = json.dumps(stored.successor(None, made(), MARK).to_json())
     (tmp_path / "s.json").write_text(DAMAGES[case](text))
     loaded = stored.load(tmp_path / "s.json")
     assert loaded.stored is None
@@ -67,10 +69,34 @@ def test_a_file_that_cannot_be_read_grants_nothing(tmp_path: Path) -> None:
 
 
 def test_remembers_the_machines_that_it_served() -> None:
-    first = stored.successor(None, made())
-    second = stored.successor(first, made(epoch=2))
-    third = stored.successor(second, made(uid="m2"))
+    first = stored.successor(None, made(), MARK)
+    second = stored.successor(first, made(epoch=2), MARK)
+    third = stored.successor(second, made(uid="m2"), MARK)
     assert (first.retired, second.retired, third.retired) == ((), (), ("m1",))
+
+
+@pytest.mark.parametrize(
+    ("age", "received", "over"),
+    [
+        (None, MARK.wall, None),
+        (600, MARK.wall, datetime.fromtimestamp(MARK.wall + 600, UTC)),
+        (600, None, datetime.fromtimestamp(600, UTC)),
+        (10**12, MARK.wall, None),
+    ],
+)
+def test_when_it_is_too_old(age: int | None, received: float | None, over: datetime | None) -> None:
+    its = snapshot.build(
+        api_id="api",
+        machine="m",
+        machine_uid="m1",
+        epoch=1,
+        issued_at=datetime(2026, 3, 1, tzinfo=UTC),
+        grants=(),
+        policy=None if age is None else SnapshotPolicy(max_snapshot_age=age),
+    )
+    kept = stored.successor(None, its, MARK).model_copy(update={"received": received})
+    assert stored.too_old_at(kept) == over
+    assert stored.too_old_at(None) is None
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import world
 from gpugrant_crds.decide.conflicts import Refused
 from gpugrant_crds.reasons import Reason
 from gpugrant_crds.snapshot import GateStatus, Snapshot
-from gpugrant_crds.v1alpha1 import FINALIZER, GpuMachine, RepoGpuGrant, RepoGpuGrantStatus
+from gpugrant_crds.v1alpha1 import FINALIZER, GateWishes, GpuMachine, RepoGpuGrant, RepoGpuGrantStatus
 from gpugrant_operator.reconcile.observed import Observed
 from gpugrant_operator.reconcile.plan import Plan, plan, plan_without_machine
 
@@ -292,3 +292,47 @@ def test_a_machine_that_goes_is_emptied_first() -> None:
     assert before.push is not None
     assert (before.push.epoch, before.push.grants, before.release_machine) == (2, (), False)
     assert after.release_machine
+
+
+def aged(text: str | None) -> GpuMachine:
+    made = machine()
+    spec = made.spec.model_copy(update={"gate": None if text is None else GateWishes(max_snapshot_age=text)})
+    return made.model_copy(update={"spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("age", "since_push", "pushes", "recheck"),
+    [
+        pytest.param("30m", 599, False, 1, id="a third is not over"),
+        pytest.param("30m", 600, True, None, id="a third is over"),
+        pytest.param("30m", None, True, None, id="this process has sent nothing"),
+        pytest.param(None, 10**6, False, None, id="no age is set"),
+        pytest.param("0s", 10**6, False, None, id="zero is none"),
+    ],
+)
+def test_a_snapshot_that_may_get_too_old_is_sent_again(
+    age: str | None, since_push: int | None, pushes: bool, recheck: int | None
+) -> None:
+    """Design 6: every third of maxSnapshotAge, the same again."""
+    grant = guarded(gen.grant())
+    it = carried_out(replace(seen(grant, machine=aged(age)), pushed_at=gen.NOW))
+    pushed_at = None if since_push is None else gen.NOW - timedelta(seconds=since_push)
+    planned = plan(replace(it, pushed_at=pushed_at), gen.NOW)
+    assert (planned.push is not None) == pushes
+    if pushes:
+        assert planned.push is not None
+        assert it.gate is not None
+        assert (planned.push.epoch, planned.push.digest) == (it.gate.epoch, it.gate.digest)
+        assert planned.ledger is None
+    elif recheck is not None:
+        assert planned.recheck_at == gen.NOW + timedelta(seconds=recheck)
+
+
+def test_the_gate_is_told_of_the_age_and_of_its_end() -> None:
+    it = carried_out(replace(seen(guarded(gen.grant()), machine=aged("30m")), pushed_at=gen.NOW))
+    assert it.machine.status.max_snapshot_age == "30m"
+    later = it.machine.model_copy(update={"spec": aged(None).spec})
+    planned = plan(replace(it, machine=later), gen.NOW)
+    assert planned.ledger is not None
+    assert planned.ledger.ledger_epoch == it.machine.status.ledger_epoch + 1
+    assert planned.ledger.max_snapshot_age is None
