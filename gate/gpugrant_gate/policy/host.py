@@ -53,7 +53,12 @@ DIALS: Mapping[str, frozenset[str]] = {
 }  # fmt: skip
 """What each log driver that dials out may be told (moby daemon/logger/*): no option that names a file."""
 _ADDRESSES = frozenset({"fluentd-address", "gelf-address", "splunk-url", "syslog-address"})
-_ENDPOINT_OPTIONS = frozenset({"com.docker.network.endpoint.ifname", "com.docker.network.endpoint.sysctls"})
+_ENDPOINT_SYSCTL = r"net\.[a-z0-9_]+\.[a-z0-9_]+\.IFNAME\.[a-z0-9_]+=[A-Za-z0-9 _.:-]{1,64}"
+_ENDPOINT_OPTIONS: Mapping[str, re.Pattern[str]] = {
+    "com.docker.network.endpoint.ifname": re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,15}", re.ASCII),
+    "com.docker.network.endpoint.sysctls": re.compile(rf"{_ENDPOINT_SYSCTL}(?:,{_ENDPOINT_SYSCTL})*", re.ASCII),
+}
+"""What their values may be: the daemon makes a path below /proc/sys of both (moby libnetwork osl)."""
 _RESTART = ("", "no", "always", "on-failure", "unless-stopped")
 
 
@@ -324,9 +329,18 @@ def endpoints(container: Container, repo: RepoView) -> Iterator[str]:
 def endpoint_options(endpoint: dict[str, object]) -> Iterator[str]:
     """The same for create's NetworkingConfig and for a later connect."""
     options = endpoint.get("DriverOpts")
-    unknown = [name for name in options if name not in _ENDPOINT_OPTIONS] if isinstance(options, dict) else []
+    if not isinstance(options, dict):
+        return
+    unknown = [name for name in options if name not in _ENDPOINT_OPTIONS]
     if unknown:
         yield f"the network driver option {messages.listed(unknown)} is refused"
+    for name, allowed in _ENDPOINT_OPTIONS.items():
+        value = options.get(name)
+        if value and not allowed.fullmatch(value):
+            yield (
+                f"the network driver option {name} is refused: {quoted(value)} is not the name of an interface or a "
+                "list such as net.ipv4.conf.IFNAME.log_martians=1"
+            )
 
 
 def restart(container: Container, repo: RepoView) -> Iterator[str]:

@@ -40,11 +40,11 @@ NEWER = [
         free=True,
     ),
     newer("cluster", host(Mounts=[{"Type": "cluster", "Source": "v", "Target": "/x"}]), "host.mounts"),
-    newer("interface-name", endpoint(DriverOpts={f"{OPTIONS}ifname": "../../x"}), free=True),
+    newer("interface-name", endpoint(DriverOpts={f"{OPTIONS}ifname": "../../x"}), "host.endpoint"),
     newer(
         "interface-sysctl",
         endpoint(DriverOpts={f"{OPTIONS}ifname": "domainname", f"{OPTIONS}sysctls": "kernel.ipv4..IFNAME.=x"}),
-        free=True,
+        "host.endpoint",
     ),
     newer("interface-nothing", host() | {"NetworkingConfig": {"EndpointsConfig": {"bridge": None}}}, free=True),
     newer("gateway-priority", endpoint(GwPriority=-1), free=True),

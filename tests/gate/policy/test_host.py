@@ -99,9 +99,24 @@ def test_capabilities_go_on_as_they_were_compared() -> None:
     assert sent(create(VIEW, run_body(CapAdd=["cap_sys_nice"])))["HostConfig"]["CapAdd"] == ["SYS_NICE"]
 
 
+ENDPOINT = "com.docker.network.endpoint."
 ENDPOINTS = {
     "the host's network": ({"host": {}}, "host.network"),
     "an option of the machine's side": ({"x": {"DriverOpts": {"com.docker.network.host": "eth0"}}}, "host.endpoint"),
+    "an interface that is a path": ({"x": {"DriverOpts": {f"{ENDPOINT}ifname": "../../x"}}}, "host.endpoint"),
+    "an interface that is a folder": ({"x": {"DriverOpts": {f"{ENDPOINT}ifname": ".."}}}, "host.endpoint"),
+    "a sysctl of the machine": (
+        {"x": {"DriverOpts": {f"{ENDPOINT}sysctls": "kernel.x.y.IFNAME.z=1"}}},
+        "host.endpoint",
+    ),
+    "a sysctl that is a path": (
+        {"x": {"DriverOpts": {f"{ENDPOINT}sysctls": "net.ipv4/../../kernel.core_pattern/...IFNAME.z=1"}}},
+        "host.endpoint",
+    ),
+    "a sysctl of the machine behind one that passes": (
+        {"x": {"DriverOpts": {f"{ENDPOINT}sysctls": "net.ipv4.conf.IFNAME.log_martians=1,kernel.a.b.IFNAME.c=1"}}},
+        "host.endpoint",
+    ),
 }
 
 
@@ -109,6 +124,15 @@ ENDPOINTS = {
 def test_refuses_endpoints(endpoints: dict[str, Any], rule: str) -> None:
     body = {"Image": "x", "NetworkingConfig": {"EndpointsConfig": endpoints}}
     assert rules_of(create(VIEW, body)) == [rule]
+
+
+def test_an_interface_s_own_name_and_sysctls_pass() -> None:
+    options = {
+        f"{ENDPOINT}ifname": "lan0",
+        f"{ENDPOINT}sysctls": "net.ipv4.conf.IFNAME.log_martians=1,net.ipv6.conf.IFNAME.accept_ra=2",
+    }
+    body = {"Image": "x", "NetworkingConfig": {"EndpointsConfig": {"bridge": {"DriverOpts": options}}}}
+    assert sent(create(VIEW, body))["NetworkingConfig"]["EndpointsConfig"]["bridge"]["DriverOpts"] == options
 
 
 @pytest.mark.parametrize("field", ["NetworkMode", "IpcMode"])
