@@ -126,14 +126,14 @@ def _names_for(path: str, repo: RepoView) -> tuple[str, ...]:
 
 
 def _pick(repo: RepoView, kind: str, meant: str, default: str) -> str:
-    """The name of this kind to tell: the one that is meant, else one that is held, else one that is there."""
+    """The name of this kind to tell: the one that is meant if it is held, else one that is held, else the one that is
+    meant if it is there, else one that is there."""
     here = [name for name in repo.devices if name.startswith(kind)]
     held = sorted(name for name in repo.granted if name.startswith(kind))
-    if meant in here or meant in held:
-        return meant
     for pool in (held, here):
-        if default in pool:
-            return default
+        for name in (meant, default):
+            if name in pool:
+                return name
         if pool:
             return _whole(pool)
     return default

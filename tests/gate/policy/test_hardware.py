@@ -209,7 +209,7 @@ RAW = {
     "/dev/dri/card0": ("rediacc.io/dri=renderD128", "rediacc.io/amd=gpu0"),
     "/dev/kfd": ("rediacc.io/amd=gpu0", "rediacc.io/dri=renderD128"),
     "//dev//dri": ("rediacc.io/dri=renderD128",),
-    "/dev/nvidia0": ("nvidia.com/gpu=0",),
+    "/dev/nvidia0": ("nvidia.com/gpu=",),
     "/dev/nvidiactl": ("nvidia.com/gpu=all",),
     "/dev/nvidia-caps/nvidia-cap1": ("nvidia.com/gpu=all",),
     "/dev/dxg": ("nvidia.com/gpu=all",),
@@ -218,6 +218,15 @@ RAW = {
     "/etc/passwd": ("only a device with a CDI name",),
     "dri": ("only a device with a CDI name",),
 }
+
+
+@pytest.mark.req("R34")
+def test_the_name_that_is_held_is_told_before_the_one_that_needs_a_grant() -> None:
+    body = run_body(Devices=raw("/dev/nvidia0"))
+    held = said(create(HELD, body))
+    assert "--device nvidia.com/gpu=all" in held
+    assert "it needs a grant" not in held
+    assert "--device nvidia.com/gpu=0" in said(create(WITHOUT, body))
 
 
 @pytest.mark.parametrize(("path", "names"), RAW.items(), ids=RAW.keys())
