@@ -37,7 +37,52 @@ NET = "tests/gate/net"
 HANDOVER = "tests/gate/test_handover.py"
 ATOMS = "tests/crds/test_atoms.py"
 MOVED = "tests/crds/decide/test_moved.py"
+SWEEP = "tests/gate/life/test_sweep.py"
+ADMITTED = "tests/gate/life/test_admitted.py"
+IN_USE = "tests/crds/decide/test_in_use.py"
 MUTANTS = {
+    "an exclusive grant is in force beside others' containers": Mutant(
+        "gpugrant_crds/decide/ledger.py",
+        "            if not entry.grant.waits\n",
+        "",
+        IN_USE,
+    ),
+    "a gate that says nothing ends the waiting": Mutant(
+        "gpugrant_crds/decide/core.py",
+        "(candidate.gate is None or _used_by_others(candidate) is not None)",
+        "(_used_by_others(candidate) is not None)",
+        IN_USE,
+    ),
+    "any run of a container may outlive its grant": Mutant(
+        "gpugrant_gate/life/sweep.py",
+        'return entry.run in ("", seen.started_at)',
+        "return True",
+        SWEEP,
+    ),
+    "what is to be restarted is left to it": Mutant(
+        "gpugrant_gate/life/sweep.py",
+        "calm=enforces and seen.state == RESTARTING,",
+        "calm=False,",
+        SWEEP,
+    ),
+    "a container that does not run keeps its policy": Mutant(
+        "gpugrant_gate/life/sweep.py",
+        "disarm=enforces and seen.policy not in _NO_POLICY and",
+        "disarm=enforces and seen.alive and seen.policy not in _NO_POLICY and",
+        SWEEP,
+    ),
+    "a fork inherits what its parent was let start": Mutant(
+        "gpugrant_gate/life/admitted.py",
+        'return self if repo_id in ("", self.repo_id) else Ledger(repo_id)',
+        "return self",
+        ADMITTED,
+    ),
+    "a repo that comes later is spared": Mutant(
+        "gpugrant_gate/life/admitted.py",
+        "    if folder.is_dir():\n        if enforce:",
+        "    if folder.is_dir() and enforce:\n        if enforce:",
+        ADMITTED,
+    ),
     "an exclusive grant doesn't keep others out": Mutant(
         "gpugrant_crds/decide/conflicts.py",
         "if entry.grant.exclusive and entry.repo != spec.repo:",

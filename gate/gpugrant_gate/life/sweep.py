@@ -16,6 +16,8 @@ ALIVE = frozenset({"running", "paused", "restarting"})
 """States (moby container/state.go) in which a container has its devices, or will have them in a moment."""
 RESTARTING = "restarting"
 """It ended and its daemon waits for the time at which it starts it again."""
+_GOING = frozenset({"removing", "dead"})
+"""States from which no daemon starts a container again, and in which none is changed any more."""
 _NO_POLICY = ("", "no")
 _NO_DRIVER = 'could not select device driver "cdi"'
 """What Docker 25 to 28.1 say of containers that they restart at boot, before CDI is there."""
@@ -125,7 +127,7 @@ def decide(seen: Seen, standing: Standing) -> Step:
         why=why,
         lacking=lacking,
         calm=enforces and seen.state == RESTARTING,
-        disarm=enforces and seen.policy not in _NO_POLICY,
+        disarm=enforces and seen.policy not in _NO_POLICY and seen.state not in _GOING,
         end=enforces and seen.alive and seen.state != RESTARTING and (why is Why.NEVER or standing.stops),
         tell=seen.alive and (why is Why.NEVER or not enforces),
     )

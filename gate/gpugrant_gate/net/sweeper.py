@@ -279,6 +279,7 @@ class Sweeper:
         present = None if ids is not None else set(await orders.ids())
         if present is not None:
             self._plain &= present
+            self._told = {mark for mark in self._told if mark[1] in present}
             for gone in set(self._held) - present:
                 del self._held[gone]
         wanted = sorted((present if present is not None else ids or set()) - self._plain)
@@ -336,7 +337,7 @@ class Sweeper:
             if step.why is Why.REVOKED and again.started_at != seen.started_at and seen.state != sweep.RESTARTING:
                 await self._bind(seen)
             seen = again
-        asyncio.get_running_loop().call_later(_AGAIN, self.look, seen.id)
+        asyncio.get_running_loop().call_later(_STUCK_EVERY, self.look, seen.id)
 
     async def _bind(self, seen: Seen) -> None:
         """The run that was seen is the one that may outlive its grant, and no later one."""
