@@ -24,7 +24,15 @@ from gpugrant_crds import snapshot, timestamps
 from gpugrant_crds.decide.ledger import read as read_ledger
 from gpugrant_crds.inventory import Cdi, CdiDevice, Gpu, Health, Inventory
 from gpugrant_crds.layout import Layout
-from gpugrant_crds.snapshot import DevicesAnswer, GateStatus, Pending, RepoStatus, Snapshot, SnapshotAnswer
+from gpugrant_crds.snapshot import (
+    DevicesAnswer,
+    GateStatus,
+    GrantInForce,
+    Pending,
+    RepoStatus,
+    Snapshot,
+    SnapshotAnswer,
+)
 from gpugrant_crds.v1alpha1 import FINALIZER, GpuMachine, GpuMachineStatus, RepoGpuGrant, RepoGpuGrantStatus
 from gpugrant_operator.controller.api import read_grant, read_machine
 from gpugrant_operator.controller.cache import Cache
@@ -103,6 +111,8 @@ class Api:
     reachable: bool = True
     id: str = API_ID
     version: int = 0
+    above: int = 0
+    """A gate's epoch that the ledger may be raised above: that gate is ahead."""
 
     # --- what people do -----------------------------------------------------------------------------------------
 
@@ -264,7 +274,8 @@ class Api:
         return stored
 
     def _assert_sound(self, before: GpuMachine, after: GpuMachineStatus) -> None:
-        assert after.ledger_epoch in (before.status.ledger_epoch, before.status.ledger_epoch + 1)
+        raised = (before.status.ledger_epoch + 1, self.above + 1)
+        assert after.ledger_epoch in (before.status.ledger_epoch, max(raised))
         for allocation in after.allocations:
             repos = {holder.repo for holder in allocation.repos}
             reserved = any(grant.exclusive for holder in allocation.repos for grant in holder.grants)
@@ -332,6 +343,7 @@ class Gate:
             api_id="" if held is None else held.api_id,
             epoch=-1 if held is None else held.epoch,
             digest="" if held is None else held.digest,
+            grants=tuple(GrantInForce(repo=repo, device=device) for repo, device in self.enforced()),
             repos=self._repos(),
             pending=tuple(self.pending),
             in_use=() if in_use else None,

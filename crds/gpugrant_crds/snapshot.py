@@ -83,13 +83,15 @@ class SnapshotPolicy(Wire):
 
 
 class Snapshot(Wire):
-    """All that one gate enforces. `digest` covers everything but `epoch` and `issued_at`."""
+    """All that one gate enforces. `digest` covers everything but `epoch`, `supersedes` and `issued_at`."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     api_id: str = Field(min_length=1)
     machine: str = Field(min_length=1)
     machine_uid: str = Field(min_length=1)
     epoch: int = Field(ge=0)
+    supersedes: str | None = None
+    """The uid of the machine whose snapshot it takes the place of: that one is gone, or somebody said so."""
     issued_at: Moment
     policy: SnapshotPolicy | None = None
     """Absent: all defaults, so that a snapshot without wishes is the same for every version."""
@@ -148,6 +150,7 @@ def build(
     issued_at: datetime,
     grants: tuple[SnapshotGrant, ...],
     policy: SnapshotPolicy | None = None,
+    supersedes: str | None = None,
 ) -> Snapshot:
     """A snapshot with its grants in order and its digest."""
     in_order = ordered(grants)
@@ -156,6 +159,7 @@ def build(
         machine=machine,
         machine_uid=machine_uid,
         epoch=epoch,
+        supersedes=supersedes,
         issued_at=issued_at,
         policy=policy,
         grants=in_order,
@@ -182,15 +186,17 @@ def fence(current: Snapshot | None, retired: tuple[str, ...], incoming: Snapshot
     """Why a gate that holds `current` must not take `incoming`; None: it may (design 4).
 
     `retired` are the uids of machines that this gate served before: a paused operator that still speaks for one
-    can't bring its grants back. A machine whose last snapshot is empty gives way to another of the same API.
+    can't bring its grants back. A machine whose last snapshot is empty gives way to another of the same API; any other
+    one only to a snapshot that says whose place it takes.
     """
     if current is None:
         return Reason.OTHER_MACHINE if incoming.machine_uid in retired else None
     if incoming.machine_uid != current.machine_uid:
         free = not current.grants and incoming.api_id == current.api_id
+        free = free or incoming.supersedes == current.machine_uid
         return None if free and incoming.machine_uid not in retired else Reason.OTHER_MACHINE
     if incoming.api_id != current.api_id:
-        return Reason.OTHER_MACHINE
+        return None if incoming.supersedes == current.machine_uid else Reason.OTHER_MACHINE
     if incoming.epoch < current.epoch:
         return Reason.STALE_EPOCH
     if incoming.epoch == current.epoch and incoming.digest != current.digest:

@@ -24,6 +24,8 @@ DETECT_ANNOTATION = f"{GROUP}/detect"
 """On a GpuMachine: a new value asks for a detection; `status.detection.request` repeats it when that has ended."""
 FORCE_RELEASE_ANNOTATION = f"{GROUP}/force-release"
 """On a GpuMachine: its own uid drops it without the gate's answer (design 2.5)."""
+TAKE_OVER_ANNOTATION = f"{GROUP}/take-over"
+"""On a GpuMachine: the uid of the machine whose gate it takes over, where that one is of another API or still there."""
 
 REBIND_ANNOTATION = f"{GROUP}/rebind"
 """On a RepoGpuGrant: a new value binds it to the hardware that its name stands for now (R47)."""

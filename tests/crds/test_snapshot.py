@@ -24,9 +24,21 @@ def line(
     )
 
 
-def build(*grants: SnapshotGrant, epoch: int = 3, uid: str = "machine-1", api: str = "api-1") -> Snapshot:
+def build(
+    *grants: SnapshotGrant,
+    epoch: int = 3,
+    uid: str = "machine-1",
+    api: str = "api-1",
+    supersedes: str | None = None,
+) -> Snapshot:
     return snapshot.build(
-        api_id=api, machine="m", machine_uid=uid, epoch=epoch, issued_at=gen.NOW, grants=tuple(grants)
+        api_id=api,
+        machine="m",
+        machine_uid=uid,
+        epoch=epoch,
+        issued_at=gen.NOW,
+        grants=tuple(grants),
+        supersedes=supersedes,
     )
 
 
@@ -41,8 +53,8 @@ def test_survives_its_own_text() -> None:
 
 @given(st.permutations([line(uid=uid, repo=repo) for uid in ("u1", "u2") for repo in ("a1", "b1")]))
 def test_digest_is_of_the_set(grants: list[SnapshotGrant]) -> None:
-    """The order in which grants are given doesn't matter; the epoch is not part of it."""
-    assert build(*grants).digest == build(*reversed(grants), epoch=9).digest
+    """The order in which grants are given doesn't matter; epoch and whose place it takes are not part of it."""
+    assert build(*grants).digest == build(*reversed(grants), epoch=9, supersedes="machine-0").digest
 
 
 @pytest.mark.parametrize(
@@ -113,6 +125,37 @@ FENCE = {
         Reason.OTHER_MACHINE,
     ),
     "the same machine by another API": (build(line()), (), build(line(), epoch=9, api="api-2"), Reason.OTHER_MACHINE),
+    "in the place of that machine": (build(line()), (), build(uid="machine-2", supersedes="machine-1"), None),
+    "in the place of another machine": (
+        build(line()),
+        (),
+        build(uid="machine-2", supersedes="machine-0"),
+        Reason.OTHER_MACHINE,
+    ),
+    "in the place of another API's machine": (
+        build(line()),
+        (),
+        build(uid="machine-2", api="api-2", supersedes="machine-1"),
+        None,
+    ),
+    "in the place of the same machine of another API": (
+        build(line(), epoch=9),
+        (),
+        build(epoch=1, api="api-2", supersedes="machine-1"),
+        None,
+    ),
+    "in the place of its own, older": (
+        build(line(), epoch=9),
+        (),
+        build(epoch=1, supersedes="machine-1"),
+        Reason.STALE_EPOCH,
+    ),
+    "one that was served before, in that machine's place": (
+        build(line()),
+        ("machine-0",),
+        build(uid="machine-0", supersedes="machine-1"),
+        Reason.OTHER_MACHINE,
+    ),
     "a machine that was served before": (
         build(),
         ("machine-0",),

@@ -36,13 +36,16 @@ class Decision:
     recheck_at: datetime | None
     """When time alone changes the decision; None: never."""
 
-    def snapshot(self, machine: GpuMachine, *, api_id: str, issued_at: datetime) -> Snapshot:
+    def snapshot(
+        self, machine: GpuMachine, *, api_id: str, issued_at: datetime, supersedes: str | None = None
+    ) -> Snapshot:
         """The snapshot that the machine's gate has to enforce."""
         return snapshot.build(
             api_id=api_id,
             machine=machine.metadata.name,
             machine_uid=machine.metadata.uid,
             epoch=self.epoch,
+            supersedes=supersedes,
             issued_at=issued_at,
             grants=self.grants,
             policy=verdicts.policy(self.revocation, self.max_snapshot_age),
@@ -57,12 +60,14 @@ def decide(
     *,
     terminating: frozenset[str] = frozenset(),
     unserved: Refused | None = None,
+    api_id: str | None = None,
 ) -> Decision:
     """The decision on one machine.
 
     `grants` are all stored grants, also other machines' and those being deleted. `gate` is the gate's last report;
     None: it does not answer, and `unserved` may say why none can. `terminating` are namespaces being deleted: nothing
-    in them waits for a gate.
+    in them waits for a gate. `api_id` is the API's own: a gate that holds newer snapshots of it than the ledger makes
+    the decision begin above the gate's epoch.
     """
     stored = {grant.metadata.uid: grant for grant in grants if grant.spec.machine == machine.metadata.name}
     before = ledger.read(machine.status)
@@ -70,8 +75,13 @@ def decide(
     gate = waited.gate
     answered = verdicts.answer(machine, gate)
     ledger_now = replace(before.settled(answered), given_up=waited.given_up)
+    next_epoch = machine.status.ledger_epoch + 1
+    ahead = gate is not None and gate.api_id == api_id and verdicts.is_ahead(machine, gate)
+    if ahead and gate is not None:
+        next_epoch = max(gate.epoch, machine.status.ledger_epoch) + 1
+        ledger_now = ledger_now.begun_again(((use.device, use.repo) for use in gate.grants), epoch=next_epoch)
     ended = [uid for uid, entry in ledger_now.entries.items() if not _continues(machine, stored.get(uid), entry, now)]
-    ledger_now = ledger_now.without(ended, epoch=machine.status.ledger_epoch + 1)
+    ledger_now = ledger_now.without(ended, epoch=next_epoch)
     repos = conflicts.known_repos(gate)
     hardware = machine.hardware
     ledger_now, refused = _admit_all(machine, stored.values(), ledger_now, gate, now, unserved, repos, hardware)
@@ -80,7 +90,7 @@ def decide(
     age = verdicts.max_snapshot_age(machine)
     told = (before.snapshot_grants(), machine.status.revocation, machine.status.max_snapshot_age)
     changed = (enforced, revocation, age) != told
-    epoch = machine.status.ledger_epoch + (1 if changed else 0)
+    epoch = next_epoch if changed or ahead else machine.status.ledger_epoch
     standing = Standing(
         machine=machine,
         ledger=ledger_now,
@@ -182,7 +192,10 @@ def _renewed(candidate: Candidate, present: Entry) -> tuple[Entry, Refused | Non
     if exclusive and not present.grant.exclusive:
         why = conflicts.first_refusal(candidate, conflicts.EXCLUSION)
     # once in force it stays so: nobody takes it away by starting a container (R49)
-    waits = exclusive and present.grant.waits and (candidate.gate is None or _used_by_others(candidate) is not None)
+    spec = candidate.grant.spec
+    owed = any(debt.repo != spec.repo for debt in candidate.ledger.owed(spec.device))
+    free = candidate.gate is not None and _used_by_others(candidate) is None and not owed
+    waits = exclusive and present.grant.waits and not free
     held = ledger.held(
         candidate.grant,
         exclusive=exclusive and why is None,

@@ -85,6 +85,29 @@ class Ledger:
         )
         return replace(self, entries=entries, debts=self.debts + debts)
 
+    def begun_again(self, enforced: Iterable[tuple[str, str]], *, epoch: int) -> Ledger:
+        """On top of another history, of which a gate enforces these devices for these repos.
+
+        What is not held here is owed, as if it had been exclusive: the ledger can't tell. An exclusive hold that the
+        gate doesn't know waits like a new one.
+        """
+        theirs = frozenset(enforced)
+        ours = {(entry.device, entry.repo) for entry in self.entries.values()}
+        repos = {entry.repo: entry.repo_id for entry in self.entries.values()}
+        debts = tuple(
+            Owed(device, Debt(repo=repo, repo_id=repos.get(repo, ""), epoch=epoch, exclusive=True))
+            for device, repo in sorted(theirs - ours)
+        )
+        entries = {
+            uid: replace(entry, grant=entry.grant.model_copy(update={"waits": True}))
+            if entry.grant.exclusive and (entry.device, entry.repo) not in theirs
+            else entry
+            for uid, entry in self.entries.items()
+        }
+        # older debts are of the ledger's own history: only an answer for this one pays them
+        owed = tuple(replace(item, debt=item.debt.model_copy(update={"epoch": epoch})) for item in self.debts)
+        return replace(self, entries=entries, debts=owed + debts)
+
     def settled(self, gate: GateStatus | None) -> Ledger:
         """Without the debts that the gate has answered for; None: it has answered for nothing."""
         if gate is None:

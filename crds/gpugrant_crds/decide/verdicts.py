@@ -90,6 +90,13 @@ def answer(machine: GpuMachine, gate: GateStatus | None) -> GateStatus | None:
     return gate
 
 
+def is_ahead(machine: GpuMachine, gate: GateStatus) -> bool:
+    """The gate enforces this machine's grants by another history than the ledger's, as after a restored backup."""
+    if gate.machine_uid != machine.metadata.uid or gate.epoch < machine.status.ledger_epoch:
+        return False
+    return gate.epoch > machine.status.ledger_epoch or gate.digest != _digest(machine, gate.api_id)
+
+
 def _digest(machine: GpuMachine, api_id: str) -> str:
     status = machine.status
     grants, told = ledger.read(status).snapshot_grants(), policy(status.revocation, status.max_snapshot_age)

@@ -28,6 +28,7 @@ from gpugrant_crds.snapshot import (
     StoredSnapshot,
     fence,
 )
+from gpugrant_crds.v1alpha1 import TAKE_OVER_ANNOTATION
 from gpugrant_gate.life import admitted, buildkit, grants, repo, sealed, stored
 from gpugrant_gate.life import clock as clocks
 from gpugrant_gate.life.clock import Clock
@@ -432,4 +433,10 @@ def _why_refused(reason: Reason, current: Snapshot | None, incoming: Snapshot) -
         case Reason.EPOCH_REUSED:
             return f"{held} with another content: epoch {incoming.epoch} was given twice"
         case _:
-            return f"{held}: a snapshot of {incoming.machine} ({incoming.machine_uid}) is not taken"
+            said = f"{held}: a snapshot of {incoming.machine} ({incoming.machine_uid}) is not taken"
+            if current is None:
+                return said
+            return (
+                f"{said}; if that machine shall have this gate: kubectl annotate gpumachine {incoming.machine} "
+                f"{TAKE_OVER_ANNOTATION}={current.machine_uid}"
+            )

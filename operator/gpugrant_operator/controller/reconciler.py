@@ -117,6 +117,7 @@ class Reconciler:
             machine=machine,
             grants=self._cache.grants_of(name),
             gate=self._link.report if served else None,
+            machines=frozenset(other.metadata.uid for other in self._cache.machines),
             pushed_at=self._pushed_at.get(machine.metadata.uid),
             refusal=self._link.refusal if served else None,
             may_push=served and may_push and self._link.answering,

@@ -25,6 +25,8 @@ class Observed:
     """The stored grants that name it, those being deleted included."""
     gate: GateStatus | None = None
     """The gate's last report; None: it counts as unreachable, or there is none."""
+    machines: frozenset[str] = frozenset()
+    """The uids of all machines that there are."""
     pushed_at: datetime | None = None
     """When the gate last took a snapshot from this process; None: it has not."""
     refusal: Refused | None = None

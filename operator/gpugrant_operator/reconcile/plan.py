@@ -14,7 +14,14 @@ from gpugrant_crds import conditions, durations, timestamps
 from gpugrant_crds.decide import Decision, Verdict, decide, verdicts, without_machine
 from gpugrant_crds.reasons import Reason
 from gpugrant_crds.snapshot import Snapshot
-from gpugrant_crds.v1alpha1 import FINALIZER, GpuMachine, GpuMachineStatus, RepoGpuGrant, RepoGpuGrantStatus
+from gpugrant_crds.v1alpha1 import (
+    FINALIZER,
+    TAKE_OVER_ANNOTATION,
+    GpuMachine,
+    GpuMachineStatus,
+    RepoGpuGrant,
+    RepoGpuGrantStatus,
+)
 from gpugrant_operator.reconcile import facts, standing
 from gpugrant_operator.reconcile.observed import Observed
 
@@ -80,8 +87,16 @@ def plan(seen: Observed, now: datetime) -> Plan:
     """
     machine = facts.laid_over(seen.machine, seen.inventory, seen.gate)
     gate = seen.gate if seen.unserved is None else None
-    decision = decide(machine, seen.grants, gate, now, terminating=seen.terminating, unserved=seen.unserved)
-    snapshot = decision.snapshot(machine, api_id=seen.api_id, issued_at=now)
+    decision = decide(
+        machine,
+        seen.grants,
+        gate,
+        now,
+        terminating=seen.terminating,
+        unserved=seen.unserved,
+        api_id=seen.api_id,
+    )
+    snapshot = decision.snapshot(machine, api_id=seen.api_id, issued_at=now, supersedes=_supersedes(seen))
     synced = _holds(seen, snapshot)
     before = Plan(
         guard=_unguarded(seen, decision),
@@ -112,6 +127,17 @@ def plan_without_machine(grants: Iterable[RepoGpuGrant], now: datetime) -> Plan:
         release=_releasable(stored, judged),
         recheck_at=now + verdicts.GRACE if waiting else None,
     )
+
+
+def _supersedes(seen: Observed) -> str | None:
+    """Whose place at the gate this machine takes: that of one that is gone from the same API, or that it was told to
+    take (design 4)."""
+    gate, meta = seen.gate, seen.machine.metadata
+    if gate is None or not gate.machine_uid or (gate.machine_uid, gate.api_id) == (meta.uid, seen.api_id):
+        return None
+    told = meta.annotations.get(TAKE_OVER_ANNOTATION) == gate.machine_uid
+    gone = gate.api_id == seen.api_id and gate.machine_uid not in seen.machines
+    return gate.machine_uid if told or gone else None
 
 
 def _holds(seen: Observed, snapshot: Snapshot) -> bool:

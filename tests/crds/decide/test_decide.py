@@ -12,7 +12,7 @@ from gpugrant_crds import conditions
 from gpugrant_crds.decide import Decision, decide, without_machine
 from gpugrant_crds.decide.conflicts import Refused
 from gpugrant_crds.reasons import Reason
-from gpugrant_crds.snapshot import GateStatus
+from gpugrant_crds.snapshot import GateStatus, GrantInForce
 from gpugrant_crds.v1alpha1 import FORCE_RELEASE_ANNOTATION, GpuMachine, RepoGpuGrant
 
 ALL = "nvidia.com/gpu=all"
@@ -419,3 +419,62 @@ def test_conditions_move_only_on_a_flip() -> None:
     assert accepted is not None
     assert (ready.reason, ready.last_transition_time, ready.observed_generation) == ("GatePending", "t1", 2)
     assert (accepted.status, accepted.last_transition_time) == ("True", "t2")
+
+
+class TestAhead:
+    """A gate that enforces another history of this machine, as after a restored backup (design 4)."""
+
+    def report(self, epoch: int, *in_force: tuple[str, str]) -> GateStatus:
+        grants = tuple(GrantInForce(repo=repo, device=device) for repo, device in in_force)
+        return gen.gate(epoch).model_copy(update={"grants": grants, "digest": "sha256:" + "0" * 64})
+
+    def settled(self, machine: GpuMachine, grants: list[RepoGpuGrant], gate: GateStatus) -> list[Decision]:
+        """Decisions until nothing changes, each answered by the gate."""
+        made = []
+        for _ in range(6):
+            decision = decide(machine, grants, gate, gen.NOW, api_id="api-1")
+            made.append(decision)
+            machine = gen.after(machine, decision)
+            gate = gen.answering(machine, gen.gate(decision.epoch)) or gate
+        return made
+
+    def test_what_the_backup_gave_comes_after_what_the_gate_enforces_has_gone(self) -> None:
+        """Restored: exclusive for gpu-a. The gate: exclusive for gpu-b. Never both, and not in one step."""
+        backup = gen.grant("gpu-a", exclusive=True)
+        machine = settle(gen.machine(), [backup])
+        made = self.settled(machine, [backup], self.report(7, ("gpu-b", ALL)))
+
+        assert [decision.epoch for decision in made][:2] == [8, 9]
+        enforced = [[grant.repo for grant in decision.grants] for decision in made]
+        assert enforced[0] == []
+        assert enforced[-1] == ["gpu-a"]
+        assert made[0].allocations[0].state == "Releasing"
+
+    def test_what_both_have_goes_on(self) -> None:
+        backup = gen.grant("gpu-a", exclusive=True)
+        machine = settle(gen.machine(), [backup])
+        made = self.settled(machine, [backup], self.report(7, ("gpu-a", ALL)))
+
+        assert {decision.epoch for decision in made} == {8}
+        assert all([grant.repo for grant in decision.grants] == ["gpu-a"] for decision in made)
+
+    def test_a_newcomer_waits_for_what_the_gate_enforces(self) -> None:
+        rival = gen.grant("gpu-a", exclusive=True)
+        made = self.settled(gen.machine(), [rival], self.report(3, ("gpu-b", ALL)))
+
+        assert says(made[0], rival)["Ready"] == "False Releasing"
+        assert [grant.repo for grant in made[-1].grants] == ["gpu-a"]
+
+    def test_older_debts_are_paid_by_the_new_history_alone(self) -> None:
+        first = gen.grant("gpu-a", exclusive=True)
+        machine = settle(gen.machine(), [first])
+        machine = gen.after(machine, run(machine, [], gen.gate(1)))
+        decision = decide(machine, [], self.report(7), gen.NOW, api_id="api-1")
+
+        assert [debt.epoch for debt in decision.allocations[0].releasing] == [8]
+
+    @pytest.mark.parametrize("api_id", [None, "api-0"])
+    def test_another_apis_gate_is_not_ahead(self, api_id: str | None) -> None:
+        grant = gen.grant()
+        machine = settle(gen.machine(), [grant])
+        assert decide(machine, [grant], self.report(7), gen.NOW, api_id=api_id).epoch == 1

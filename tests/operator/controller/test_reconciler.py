@@ -9,6 +9,7 @@ import pytest
 
 import gen
 import world as worlds
+from gpugrant_crds.snapshot import Pending
 from gpugrant_crds.v1alpha1 import FINALIZER, FORCE_RELEASE_ANNOTATION
 from gpugrant_operator.kubeclient import ApiUnreachable, Conflict
 from world import Stopped, World
@@ -268,20 +269,12 @@ async def test_nothing_is_said_before_the_gate_was_heard(world: World) -> None:
     assert world.api.says("g") == "False GateUnreachable"
 
 
-REFUSALS = {
-    "StaleEpoch": {"epoch": 9},
-    "EpochReused": {"digest": "sha256:" + "0" * 64},
-    "OtherMachine": {"api_id": "api-0"},
-}
-
-
-@pytest.mark.parametrize(("reason", "differs"), REFUSALS.items(), ids=REFUSALS.keys())
-async def test_a_refusal_is_told_and_never_overridden(world: World, reason: str, differs: dict[str, object]) -> None:
+async def test_a_refusal_is_told_and_never_overridden(world: World) -> None:
     """GateSynced says the gate's reason and sentence; the epoch is not raised; one try a reconcile."""
     world.api.granted("g", "gpu-a", ALL)
     operator = await world.settled()
     assert world.gate.held is not None
-    world.gate.held = world.gate.held.model_copy(update=differs)
+    world.gate.held = world.gate.held.model_copy(update={"api_id": "api-0"})
     held = world.gate.held
     world.clock.forward(seconds=1)
 
@@ -289,18 +282,39 @@ async def test_a_refusal_is_told_and_never_overridden(world: World, reason: str,
     await operator.reconcile()
 
     machine = world.api.of_machine()
-    assert worlds.ready(machine, "GateSynced") == f"False {reason}"
+    assert worlds.ready(machine, "GateSynced") == "False OtherMachine"
     assert "the gate does not take it" in next(c.message for c in machine.status.conditions if c.type == "GateSynced")
     assert machine.status.ledger_epoch == 1
     assert world.gate.held == held
 
 
-async def test_a_gate_that_changed_its_history_pays_no_debt(world: World) -> None:
-    """A gate with a higher epoch than the ledger keeps a revoked grant from being released."""
+@pytest.mark.parametrize("differs", [{"epoch": 9}, {"digest": "sha256:" + "0" * 64}], ids=["later", "same epoch"])
+async def test_a_gate_that_is_ahead_gets_what_is_decided_now(world: World, differs: dict[str, int]) -> None:
+    """After a restored backup: decided again from the grants that there are, above the gate's epoch."""
+    world.api.granted("g", "gpu-a", ALL)
+    operator = await world.settled()
+    assert world.gate.held is not None
+    world.gate.held = world.gate.held.model_copy(update=differs)
+    ahead = world.gate.held.epoch
+    world.api.above = ahead
+    world.api.granted("h", "gpu-b", "nvidia.com/gpu=0")
+    world.clock.forward(seconds=1)
+
+    await operator.reconcile()
+
+    assert world.gate.enforced() == [("gpu-b", "nvidia.com/gpu=0"), ("gpu-a", ALL)]
+    assert world.api.of_machine().status.ledger_epoch == world.gate.held.epoch == ahead + 1
+    assert world.api.says("g") == world.api.says("h") == "True Enforced"
+
+
+async def test_a_gate_that_changed_its_history_pays_a_debt_of_that_history(world: World) -> None:
+    """What it enforces and nobody was granted is owed at the epoch above its own, and paid by its answer to that."""
     world.api.granted("g", "gpu-a", ALL)
     operator = await world.settled()
     assert world.gate.held is not None
     world.gate.held = world.gate.held.model_copy(update={"epoch": 9})
+    world.api.above = 9
+    world.gate.pending.append(Pending(repo="gpu-a", device=ALL, since=world.clock.now()))
     world.api.delete("repogpugrants", "g")
     world.clock.forward(seconds=1)
 
@@ -308,6 +322,11 @@ async def test_a_gate_that_changed_its_history_pays_no_debt(world: World) -> Non
 
     assert world.api.has_grant("g")
     assert world.api.of_machine().status.allocations[0].state == "Releasing"
+    world.gate.pending.clear()
+    world.clock.forward(seconds=1)
+    await operator.reconcile()
+    assert not world.api.has_grant("g")
+    assert world.gate.enforced() == []
 
 
 @pytest.mark.req("R9")

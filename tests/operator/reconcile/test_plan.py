@@ -15,7 +15,14 @@ import world
 from gpugrant_crds.decide.conflicts import Refused
 from gpugrant_crds.reasons import Reason
 from gpugrant_crds.snapshot import GateStatus, Snapshot
-from gpugrant_crds.v1alpha1 import FINALIZER, GateWishes, GpuMachine, RepoGpuGrant, RepoGpuGrantStatus
+from gpugrant_crds.v1alpha1 import (
+    FINALIZER,
+    TAKE_OVER_ANNOTATION,
+    GateWishes,
+    GpuMachine,
+    RepoGpuGrant,
+    RepoGpuGrantStatus,
+)
 from gpugrant_operator.reconcile.observed import Observed
 from gpugrant_operator.reconcile.plan import Plan, plan, plan_without_machine
 
@@ -167,8 +174,7 @@ OUT_OF_STEP = {
     "another machine's snapshot": {"machine_uid": "machine-0"},
     "another API's snapshot": {"api_id": "api-0"},
     "an older epoch": {"epoch": 0},
-    "other contents of the same epoch": {"digest": "sha256:" + "0" * 64},
-    "a later epoch": {"epoch": 7},
+    "another API's snapshot of a later epoch": {"api_id": "api-0", "epoch": 7},
 }
 
 
@@ -183,6 +189,55 @@ def test_a_gate_out_of_step_is_sent_the_ledgers_epoch(differs: dict[str, Any]) -
     assert planned.push is not None
     assert planned.push.epoch == 1
     assert planned.ledger is None
+
+
+AHEAD = {
+    "other contents of the same epoch": ({"digest": "sha256:" + "0" * 64}, 2),
+    "a later epoch": ({"epoch": 7}, 8),
+}
+
+
+@pytest.mark.parametrize(("differs", "epoch"), AHEAD.values(), ids=AHEAD.keys())
+def test_a_gate_that_is_ahead_makes_the_ledger_begin_above_it(differs: dict[str, Any], epoch: int) -> None:
+    """After a restored backup: the ledger is written by compare-and-swap, then that is sent."""
+    rest = carried_out(seen(gen.grant()))
+    assert rest.gate is not None
+    ahead = replace(rest, gate=rest.gate.model_copy(update=differs))
+
+    planned = plan(ahead, gen.NOW)
+
+    assert planned.ledger is not None
+    assert planned.push is not None
+    assert (planned.ledger.ledger_epoch, planned.push.epoch) == (epoch, epoch)
+    again = carried_out(ahead)
+    assert again.gate is not None
+    assert (again.machine.status.ledger_epoch, again.gate.epoch) == (epoch, epoch)
+
+
+SUPERSEDES = {
+    "its own gate": ({}, (), None),
+    "a gate without a snapshot": ({"machine_uid": "", "api_id": "", "epoch": -1}, (), None),
+    "a machine that is gone": ({"machine_uid": "machine-0"}, (), "machine-0"),
+    "a machine that is still there": ({"machine_uid": "machine-0"}, ("machine-0",), None),
+    "a machine of another API": ({"machine_uid": "machine-0", "api_id": "api-0"}, (), None),
+    "the same machine of another API": ({"api_id": "api-0"}, (), None),
+}
+
+
+@pytest.mark.parametrize(("differs", "machines", "uid"), SUPERSEDES.values(), ids=SUPERSEDES.keys())
+def test_whose_place_a_machine_takes(differs: dict[str, Any], machines: tuple[str, ...], uid: str | None) -> None:
+    """Within one API a machine that is gone; any other only by the annotation that names it (design 4)."""
+    rest = carried_out(seen(gen.grant()))
+    assert rest.gate is not None
+    theirs = rest.gate.model_copy(update=differs)
+    it = replace(rest, gate=theirs, machines=frozenset({*machines, rest.machine.metadata.uid}))
+    planned = plan(it, gen.NOW)
+    assert (planned.push.supersedes if planned.push is not None else None) == uid
+
+    meta = it.machine.metadata.model_copy(update={"annotations": {TAKE_OVER_ANNOTATION: "machine-0"}})
+    told = plan(replace(it, machine=it.machine.model_copy(update={"metadata": meta})), gen.NOW)
+    named = theirs.machine_uid == "machine-0"
+    assert (told.push.supersedes if told.push is not None else None) == ("machine-0" if named else uid)
 
 
 def test_an_unserved_machine_is_sent_nothing() -> None:
