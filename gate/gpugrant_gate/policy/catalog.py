@@ -46,11 +46,6 @@ OTHERS: tuple[tuple[str, str, str], ...] = (
     ("body.unwanted", "a body where there is none", _NOT_READ),
     ("body.size", "bodies so large that neighbours would wait", "the limit is the machine's"),
     ("gate.facts", "what the daemon does not tell, or tells in another way", _UNKNOWN),
-    (
-        "gate.admitted",
-        "a start with devices that can't be noted down first",
-        "a gate that starts again has to know of it",
-    ),
     ("gate.upstream", "requests to a daemon that does not answer", "there is nobody to ask"),
     ("gate.admitted", "starts with devices that can't be noted down", "the sweep would take it for a fork's"),
     ("gate.connections", "more connections than a repo may have", "the limit is the machine's"),
