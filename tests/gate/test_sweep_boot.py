@@ -3,6 +3,8 @@ an older engine leaves down; on real, unsealed daemons of both generations."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -135,3 +137,25 @@ class TestFromBeforeTheGate:
         until(lambda: "UngrantedDeviceInUse" in stand.cases("a"))
 
         assert stand.daemons["a"].state("old") == ("running", "always")
+
+
+@pytest.mark.parametrize("words", [(), ("--enforce",)], ids=["reports", "enforces"])
+def test_a_trial_only_reports_unless_it_is_told_otherwise(stand: Stand, words: tuple[str, ...]) -> None:
+    """`gpugrant gate` with fixed grants."""
+    daemon = stand.daemon("a", "28")
+    assert daemon.docker("run", "-d", "--name", "old", *ALWAYS, *DEVICE_WORDS, *SLEEP).returncode == 0
+    listen = ("--listen", str(stand.root / "trial.sock"), "--upstream", str(daemon.socket), "--repo", "a")
+    program = [sys.executable, "-P", "-m", "gpugrant_operator.cli.gpugrant", "gate", "--root", str(stand.root)]
+    log = stand.root / "trial.log"
+    with log.open("wb") as said:
+        trial = subprocess.Popen([*program, *listen, *words], stderr=said)
+    try:
+        until(lambda: "UngrantedDeviceInUse" in log.read_text())
+        if words:
+            until(lambda: daemon.state("old") == ("exited", "no"))
+        else:
+            time.sleep(1)
+            assert daemon.state("old") == ("running", "always")
+    finally:
+        trial.terminate()
+        trial.wait(30)
