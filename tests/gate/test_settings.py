@@ -34,11 +34,14 @@ idleTimeout: 1h30m
 bodyTimeout: 2m
 bodyMax: 512KiB
 drain: 0s
+sweep: Report
 audit: /var/log/audit.log
 metrics: "[::1]:9469"
 """
     loaded = load(tmp_path, text)
     assert (loaded.audit, loaded.metrics) == (Path("/var/log/audit.log"), ("::1", 9469))
+    assert not loaded.enforces
+    assert load(tmp_path, "sweep: Enforce\n").enforces
     assert loaded.limits == settings.Limits(
         connections=100, head_timeout=5, idle_timeout=5400, body_timeout=120, body_max=512 * 1024, drain=0
     )
@@ -63,6 +66,7 @@ BROKEN = {
     "a host name": ("metrics: localhost:9469\n", '"metrics" must be an IP address and a port, such as 127.0.0.1:9469'),
     "no port": ("metrics: 127.0.0.1\n", '"metrics" must be an IP address and a port'),
     "port 0": ("metrics: 127.0.0.1:0\n", '"metrics" must be an IP address and a port'),
+    "an unknown way to sweep": ("sweep: report\n", '"sweep" must be Enforce or Report'),
     "a key twice": ("workers: 2\nworkers: 3\n", 'gate.yaml:2: the key "workers" is there twice'),
     "no number": ("workers: many\n", 'gate.yaml:1: "workers" must be a number from 1 to 64'),
     "no workers": ("workers: 0\n", 'gate.yaml:1: "workers" must be a number from 1 to 64'),

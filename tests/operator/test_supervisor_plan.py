@@ -67,6 +67,12 @@ def test_parts_are_started_with_the_same_python_and_know_their_root() -> None:
     assert {part.environ["KUBECONFIG"] for part in made} == {"/r/etc/rediacc/gpu/kubeconfig"}
 
 
+def test_only_the_gate_is_told_to_enforce() -> None:
+    made = parts.standalone(Path("/r"), hardware=Path("/hw"), executable="/python", version="2", enforce=True)
+
+    assert [part.name for part in made if "--enforce" in part.argv] == ["gate"]
+
+
 def test_a_root_that_is_too_deep_for_sockets_is_told() -> None:
     with pytest.raises(SocketPathTooLong, match="choose a shorter --root"):
         parts.check_sockets(Path("/" + "d" * 100))
