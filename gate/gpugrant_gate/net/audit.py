@@ -75,8 +75,9 @@ class Trail:
             self._later(_TOGETHER)
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
-        """A line that is no request's."""
-        self._lines.append(json.dumps({"time": self._now(), "event": event, **fields}) + "\n")
+        """A line that is no request's; long texts and lists are cut as those of requests are."""
+        cut = {key: _cut(value) for key, value in fields.items()}
+        self._lines.append(json.dumps({"time": self._now(), "event": event, **cut}) + "\n")
         if self._timer is None:
             self._later(_TOGETHER)
 
@@ -196,6 +197,12 @@ def decided(
     """`verdict` is admitted, refused, malformed or failed; `names` are CDI names asked for; `size` is the bytes of the
     request's body as far as it was read to judge it; the time is that until the head of the answer."""
     _trail.add((repo, uid, method, route, verdict, status, rules), pid, names, size, milliseconds)
+
+
+def _cut(value: object) -> object:
+    if isinstance(value, str):
+        return value[:_LIST_MAX]
+    return json.loads(_list(tuple(map(str, value)))) if isinstance(value, list | tuple) else value
 
 
 def _text(value: str) -> str:

@@ -87,6 +87,10 @@ class _Follower:
 
 def text(said: dict[str, Any]) -> str:
     """One decision on one line, with colours; nothing that a client sent can move a terminal's cursor."""
+    if said.get("event") == "sweep":
+        reason, message = _printable(said.get("reason", "")), _printable(said.get("message", ""))
+        when, repo = _local_time(str(said.get("time", ""))), _printable(said.get("repo", ""))
+        return "  ".join((when, repo, click.style(reason, fg="yellow"), message))
     if said.get("event") != "request":
         return click.style(f"({said.get('lines', '?')} {_printable(said.get('event', ''))})", fg="yellow")
     verdict = str(said.get("verdict", ""))

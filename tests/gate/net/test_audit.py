@@ -150,3 +150,14 @@ def test_made_up_routes_do_not_make_endless_series() -> None:
         counted.decision("a", f"route-{number}", "admitted")[0] += 1
     assert len(counted.decisions) <= 20_001
     assert counted.decisions[("a", counters.OTHER, "admitted")][0] == 10_000
+
+
+def test_a_line_that_is_no_requests_is_cut_as_well(capfd: pytest.CaptureFixture[str]) -> None:
+    audit.configure()
+    audit.trail().note("sweep", {"message": "x" * 9000, "devices": ["vendor.com/class=" + "y" * 400] * 64, "repo": "a"})
+    audit.close()
+    lines = [line for line in capfd.readouterr().err.splitlines() if '"sweep"' in line]
+
+    assert len(lines) == 1
+    assert len(lines[0]) < 4096
+    assert json.loads(lines[0])["repo"] == "a"

@@ -57,6 +57,12 @@ def test_what_was_dropped_is_said() -> None:
     assert unstyle(gate_tail.text({"event": "lines dropped", "lines": 30})) == "(30 lines dropped)"
 
 
+def test_what_the_sweep_found_is_said() -> None:
+    """Nothing in it moves a terminal's cursor: a container's name is its tenant's."""
+    found = {"event": "sweep", "time": "", "repo": "gpu-b", "reason": "ContainerStopped", "message": "c\x1b[2J was"}
+    assert unstyle(gate_tail.text(found)) == "-  gpu-b  ContainerStopped  c\\x1b[2J was"
+
+
 def test_without_a_gate_a_sentence_says_how_to_start_one(tmp_path: Path) -> None:
     done = standalone.program("gate", "tail", "--root", tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
