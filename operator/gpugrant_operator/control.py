@@ -6,14 +6,20 @@ import fcntl
 import json
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
 from gpugrant_crds.layout import checked_socket
+
+Action = Callable[[], Awaitable[Any]]
+"""What a POST does; its answer as JSON."""
+
+NO_ACTIONS: Mapping[str, Action] = {}
 
 
 class AlreadyRunning(Exception):
@@ -60,8 +66,11 @@ def _holder(path: Path) -> str:
 
 
 @asynccontextmanager
-async def served(path: Path, health: Callable[[], Health]) -> AsyncIterator[None]:
-    """Serves `GET /healthz` on the socket (0600). With the lock held: a left-over socket is replaced."""
+async def served(
+    path: Path, health: Callable[[], Health], actions: Mapping[str, Action] = NO_ACTIONS
+) -> AsyncIterator[None]:
+    """Serves `GET /healthz` and `POST` of the actions on the socket (0600). With the lock held: a left-over socket is
+    replaced."""
     checked_socket(path)
 
     async def healthz(_: web.Request) -> web.Response:
@@ -69,6 +78,8 @@ async def served(path: Path, health: Callable[[], Health]) -> AsyncIterator[None
 
     app = web.Application()
     app.router.add_get("/healthz", healthz)
+    for name, action in actions.items():
+        app.router.add_post(name, _posted(action))
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
     await runner.setup()
     try:
@@ -77,6 +88,13 @@ async def served(path: Path, health: Callable[[], Health]) -> AsyncIterator[None
     finally:
         await runner.cleanup()
         path.unlink(missing_ok=True)
+
+
+def _posted(action: Action) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(await action())
+
+    return answer
 
 
 def _bound(path: Path) -> socket.socket:

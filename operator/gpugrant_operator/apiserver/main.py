@@ -20,11 +20,11 @@ from gpugrant_operator.control import AlreadyRunning
 log = structlog.get_logger(__name__)
 
 
-def run(root: Path, *, port: int = 0) -> int:
+def run(root: Path, *, port: int = 0, sources: tuple[Path, ...] = ()) -> int:
     """Serves until SIGTERM or SIGINT; the exit code. A server that can't start says one sentence and returns 1."""
     _log_to_stderr()
     try:
-        asyncio.run(_serve(Settings(root=root, crds=schema.crds(), port=port)))
+        asyncio.run(_serve(Settings(root=root, crds=schema.crds(), port=port, sources=sources)))
     except (AlreadyRunning, DamagedStore, SocketPathTooLong) as error:
         return _refused(str(error))
     except OSError as error:

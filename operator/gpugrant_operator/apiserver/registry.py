@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from gpugrant_crds import timestamps
+from gpugrant_crds.v1alpha1 import GROUP
 from gpugrant_operator.apiserver import admission
 from gpugrant_operator.apiserver.objects import changes, ownership, patch
 from gpugrant_operator.apiserver.objects.changes import Context, Outcome
@@ -31,6 +32,8 @@ from gpugrant_operator.apiserver.objects.status import (
 )
 from gpugrant_operator.apiserver.objects.validation import Rules
 from gpugrant_operator.apiserver.settings import Settings
+from gpugrant_operator.apiserver.store import manifests
+from gpugrant_operator.apiserver.store.journal import Key, Origin
 from gpugrant_operator.apiserver.store.store import Change, Store
 
 FieldValidation = Literal["Strict", "Warn", "Ignore"]
@@ -49,6 +52,8 @@ class Options:
     file: str | None = None
     """The hash of the manifest that asks for this write; None: a request does."""
     from_file: bool = False
+    origin: Origin | None = None
+    """The file of a source that asks for this write."""
     guard: Callable[[], None] | None = None
     """Called in the step of the decision; raises where what was gathered no longer holds."""
 
@@ -120,7 +125,8 @@ class Registry:
             (resource.id, made["metadata"].get("namespace", ""), made["metadata"]["name"]),
             made,
             file=options.file,
-            from_file=options.from_file,
+            from_file=options.from_file and options.origin is None,
+            origin=options.origin,
         )
         if options.dry_run:
             return Written(made, warnings, created=True)
@@ -208,7 +214,11 @@ class Registry:
         _allow(resource, "delete")
 
         def decide(old: Obj) -> Decision:
-            return changes.delete(resource, old, body, now=self.settings.now()), ()
+            outcome = changes.delete(resource, old, body, now=self.settings.now())
+            if outcome.kind != "Keep":
+                self._check_origin(resource, (resource.id, namespace, name), options)
+                self._check_origins_within(resource, name)
+            return outcome, ()
 
         return await self._decide(resource, namespace, name, decide, options)
 
@@ -265,6 +275,8 @@ class Registry:
                 outcome = changes.update_status(rules, held, body)
             else:
                 outcome = changes.update(rules, held, body, context=self._context())
+                if _declared_part(held) != _declared_part(outcome.obj):
+                    self._check_origin(resource, (resource.id, namespace, name), options)
             outcome = self._owned(resource, old, body, outcome, owners, options, status=status)
             if status:
                 return outcome, ()
@@ -300,7 +312,8 @@ class Registry:
             None if removed else outcome.obj,
             last=outcome.obj,
             file=options.file,
-            from_file=options.from_file,
+            from_file=options.from_file and options.origin is None,
+            origin=options.origin,
         )
         return Written(await self._commit(change), warnings, removed=removed)
 
@@ -375,6 +388,21 @@ class Registry:
                 f"unable to create new content in namespace {namespace} because it is being terminated",
             )
 
+    def _check_origin(self, resource: Resource, key: Key, options: Options) -> None:
+        """An object of a source is changed where it is declared, and nowhere else."""
+        origin = self.store.origin_of(key)
+        if origin is not None and options.origin is None:
+            raise forbidden(resource.plural, resource.group, key[2], f"it comes from {origin.file}: change it there")
+
+    def _check_origins_within(self, resource: Resource, name: str) -> None:
+        """A namespace takes with it all that is in it."""
+        if resource.id != NAMESPACES.id:
+            return
+        for key, origin in self.store.origins().items():
+            if key[1] == name:
+                why = f"its {key[0].partition('.')[0]} {key[2]} comes from {origin.file}: take that away first"
+                raise forbidden(resource.plural, resource.group, name, why)
+
     def _pruned(
         self, resource: Resource, obj: Obj, options: Options, duplicates: Sequence[str]
     ) -> tuple[Obj, tuple[str, ...]]:
@@ -387,6 +415,22 @@ class Registry:
         if problems and options.field_validation == "Strict":
             raise changes.strict_error(resource, problems)
         return pruned, problems if options.field_validation == "Warn" else ()
+
+
+OUR_ANNOTATIONS = f"{GROUP}/"
+
+
+def our_annotations(obj: Mapping[str, Json]) -> dict[str, str]:
+    annotations = obj["metadata"].get("annotations") or {}
+    return {key: text for key, text in annotations.items() if key.startswith(OUR_ANNOTATIONS)}
+
+
+def _declared_part(obj: Obj) -> Obj:
+    """What a source's file decides; status, finalizers, our annotations and those of tools are everybody's."""
+    part = manifests.desired(obj)
+    rest = {key: text for key, text in manifests.own_annotations(obj).items() if key not in our_annotations(obj)}
+    owners = obj["metadata"].get("ownerReferences") or []
+    return {**part, "metadata": {**part["metadata"], "annotations": rest, "ownerReferences": owners}}
 
 
 def _manager(resource: Resource, options: Options, operation: ownership.Operation, *, status: bool = False) -> Manager:

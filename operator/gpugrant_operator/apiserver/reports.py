@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from gpugrant_crds import timestamps
 from gpugrant_operator.apiserver.objects.patch import MERGE_PATCH
@@ -21,6 +23,12 @@ class Subject:
 
     resource: Resource
     key: Key
+
+
+def in_one_line(problems: Mapping[Path, str] | Mapping[str, str]) -> str:
+    """What is wrong, by its place, for a health message; empty: nothing is."""
+    told = sorted(f"{place}: {text}" for place, text in problems.items())
+    return "; ".join(told[:5]) + (f"; and {len(told) - 5} more" if len(told) > 5 else "")
 
 
 async def warn(registry: Registry, subject: Subject, reason: str, message: str) -> None:

@@ -24,6 +24,7 @@ from gpugrant_operator.apiserver.objects.resources import CRDS, NAMESPACES, cata
 from gpugrant_operator.apiserver.registry import Options, Registry
 from gpugrant_operator.apiserver.routes import Routes
 from gpugrant_operator.apiserver.settings import Settings
+from gpugrant_operator.apiserver.sources.follow import Sources
 from gpugrant_operator.apiserver.store.journal import Journal
 from gpugrant_operator.apiserver.store.store import Store
 from gpugrant_operator.apiserver.sync import ManifestSync
@@ -45,6 +46,7 @@ class Server:
     store: Store
     registry: Registry
     manifests: ManifestSync
+    sources: Sources
     watches: Watches
     identity: tls.Identity
     since: str
@@ -63,7 +65,7 @@ class Server:
     def health(self) -> control.Health:
         why = self.why_not_ready()
         late = f"{len(self.store.late)} manifests could not be written yet" if self.store.late else ""
-        told = [text for text in (why, late, self.manifests.message) if text]
+        told = [text for text in (why, late, self.manifests.message, self.sources.message) if text]
         return control.Health(not why, "; ".join(told) or "serving", self.since)
 
 
@@ -127,6 +129,8 @@ def _short_hash(text: str) -> str:
 async def _prepared(settings: Settings, store: Store, since: str) -> Server:
     registry = Registry(store, settings)
     manifests = ManifestSync(registry, settings.layout.manifests)
+    sources = Sources(registry, settings.sources)
+    sources.release()
     await manifests.scan()
     for name in changes.SYSTEM_NAMESPACES:
         if store.head(NAMESPACES, "", name) is None:
@@ -134,7 +138,7 @@ async def _prepared(settings: Settings, store: Store, since: str) -> Server:
             await registry.create(NAMESPACES, "", body, Options())
     identity = await asyncio.to_thread(tls.ensure, settings.layout.store / "pki", settings.disk, settings.now())
     watches = Watches(store, settings.watch_buffer, settings.bookmark_interval)
-    return Server(settings, store, registry, manifests, watches, identity, since)
+    return Server(settings, store, registry, manifests, sources, watches, identity, since)
 
 
 @asynccontextmanager
@@ -164,12 +168,15 @@ async def _served(server: Server, group: asyncio.TaskGroup) -> AsyncIterator[Non
         tasks = [
             group.create_task(server.manifests.follow(stop)),
             group.create_task(server.manifests.rescan(settings.rescan_interval)),
+            group.create_task(server.sources.follow()),
             group.create_task(upkeep.Namespaces(server.registry).run()),
             group.create_task(collector.Collector(server.registry).run()),
             group.create_task(upkeep.expire_events(server.registry)),
             group.create_task(_renew(server, context)),
         ]
-        async with control.served(settings.layout.control(PART), server.health):
+        async with control.served(
+            settings.layout.control(PART), server.health, {"/accept-deletes": server.sources.accept_deletes}
+        ):
             log.info("serving", url=server.url, objects=server.store.size)
             yield
     finally:

@@ -51,6 +51,14 @@ class Settings:
     """Events go after this time, as in kube-apiserver."""
     rescan_interval: float = 30.0
     """File notifications get lost; a scan finds what they missed."""
+    sources: tuple[Path, ...] = ()
+    """Folders whose objects are taken and that are never written, such as Git checkouts (`--manifests`)."""
+    source_interval: float = 1.0
+    """Between two looks at the sources."""
+    source_removal_delay: float = 5.0
+    """An object goes when no file says it for so long, and Git is not at work in its folder."""
+    source_lock_patience: float = 60.0
+    """An index.lock that is older is told: no git command takes so long here."""
     compact_bytes: int = 8 * 1024 * 1024
     """Journal below which no snapshot is made; above, one is made at twice the last snapshot's size."""
     now: Callable[[], datetime] = _now

@@ -45,8 +45,7 @@ class ManifestSync:
     @property
     def message(self) -> str:
         """The problems in one line; empty: there are none."""
-        told = [f"{path}: {text}" for path, text in sorted(self.problems.items())]
-        return "; ".join(told[:5]) + (f"; and {len(told) - 5} more" if len(told) > 5 else "")
+        return reports.in_one_line(self.problems)
 
     # --- loops ------------------------------------------------------------------------------------------------
 

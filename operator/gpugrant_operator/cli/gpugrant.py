@@ -24,19 +24,21 @@ def cli() -> None:
 @options.root
 @click.option("--detach", is_flag=True, help="Return once all is ready (exit 3 when it isn't in 60 s).")
 @options.hardware
+@options.manifests
 @click.option(
     "--enforce",
     is_flag=True,
     help="Stop also what ran with devices that were not granted before the gate's very first start.",
 )
-def up(root: Path, detach: bool, hardware: Path, enforce: bool) -> None:
+def up(root: Path, detach: bool, hardware: Path, manifests: tuple[Path, ...], enforce: bool) -> None:
     """Start all parts on this machine, with the repos of repos.d.
 
     Stays in the foreground and stops the parts when it is asked to end. Parts that run already are kept.
     """
     from gpugrant_operator.cli import instance
 
-    instance.up(root, hardware=hardware, detach=detach, enforce=enforce)
+    options.check_apart(root, manifests)
+    instance.up(root, hardware=hardware, detach=detach, enforce=enforce, manifests=manifests)
 
 
 @cli.command()
@@ -60,11 +62,13 @@ def status(root: Path, output: str) -> None:
 
 @cli.command()
 @options.root
-def apiserver(root: Path) -> None:
+@options.manifests
+def apiserver(root: Path, manifests: tuple[Path, ...]) -> None:
     """Run the API server alone: a Kubernetes-compatible API over a directory of YAML files."""
     from gpugrant_operator.apiserver import main as part
 
-    sys.exit(part.run(root))
+    options.check_apart(root, manifests)
+    sys.exit(part.run(root, sources=manifests))
 
 
 @cli.command()
@@ -294,6 +298,20 @@ def machine_release(device: str, root: Path, name: str | None, force: bool) -> N
     from gpugrant_operator.cli import release_command
 
     release_command.release(root, device, machine=name)
+
+
+@cli.group()
+def store() -> None:
+    """The files of the standalone API server."""
+
+
+@store.command("accept-deletes")
+@options.root
+def store_accept_deletes(root: Path) -> None:
+    """Let go what vanished at once from a --manifests folder, or with it, and is held back."""
+    from gpugrant_operator.cli import store_command
+
+    store_command.accept_deletes(root)
 
 
 @cli.command()

@@ -45,7 +45,7 @@ LOOK_EVERY = 0.1
 MACHINES = f"/apis/{API_VERSION}/gpumachines"
 
 
-def up(root: Path, *, hardware: Path, detach: bool, enforce: bool = False) -> None:
+def up(root: Path, *, hardware: Path, detach: bool, enforce: bool = False, manifests: tuple[Path, ...] = ()) -> None:
     """Starts the instance; in the foreground returns when it was asked to end."""
     layout = Layout(root)
     try:
@@ -57,7 +57,7 @@ def up(root: Path, *, hardware: Path, detach: bool, enforce: bool = False) -> No
         raise console.os_error(error, f"can't write below {root}") from error
     machine = machine_name(layout, hardware)
     running = _running(layout)
-    if running is not None and _superseded(running, layout, hardware):
+    if running is not None and _superseded(running, layout, hardware, manifests):
         running = None
     if running is not None:
         if enforce:
@@ -66,9 +66,9 @@ def up(root: Path, *, hardware: Path, detach: bool, enforce: bool = False) -> No
             raise Failure(f"it already runs below {root}: see gpugrant status; gpugrant down stops it")
         _await_ready(layout, None)
     elif detach:
-        _start_detached(layout, hardware, enforce=enforce)
+        _start_detached(layout, hardware, enforce=enforce, manifests=manifests)
     else:
-        _supervise(layout, hardware, machine, enforce=enforce)
+        _supervise(layout, hardware, machine, enforce=enforce, manifests=manifests)
         return
     console.note(f"machine {machine} is up; export KUBECONFIG={layout.kubeconfig}")
 
@@ -232,13 +232,16 @@ def _ask(layout: Layout) -> Health | None:
     return asyncio.run(health.ask(layout.control(parts.SUPERVISOR)))
 
 
-def _superseded(running: Health, layout: Layout, hardware: Path) -> bool:
+def _superseded(running: Health, layout: Layout, hardware: Path, manifests: tuple[Path, ...]) -> bool:
     """Whether a supervisor of another version ran and has given way to this one; its parts go on until they are
     replaced. Raises Failure."""
     if running.hardware != str(hardware):
         raise Failure(
             f"it already runs below {layout.root} with --hardware {running.hardware}: run gpugrant down first"
         )
+    if running.manifests != tuple(map(str, manifests)):
+        told = " and ".join(f"--manifests {folder}" for folder in running.manifests) or "no --manifests"
+        raise Failure(f"it already runs below {layout.root} with {told}: run gpugrant down first")
     if running.version == _version():
         return False
     console.note(f"version {running.version} runs below {layout.root}: version {_version()} takes over")
@@ -258,12 +261,12 @@ def _version() -> str:
     return metadata.version("gpugrant")
 
 
-def _start_detached(layout: Layout, hardware: Path, *, enforce: bool) -> None:
+def _start_detached(layout: Layout, hardware: Path, *, enforce: bool, manifests: tuple[Path, ...]) -> None:
     log = layout.logs / "supervisor.log"
     keeper.put_aside(log)
     more = ("--enforce",) if enforce else ()
     start = (sys.executable, "-P", "-m", parts.MODULE, "up", "--root", str(layout.root))
-    argv = (*start, "--hardware", str(hardware), *more)
+    argv = (*start, "--hardware", str(hardware), *parts.manifest_options(manifests), *more)
     child = processes.launch(argv, environ=os.environ, log=log)
     with Process(child.pid, child) as process:
         _await_ready(layout, lambda: _last_line(log) if process.wait(0) else None)
@@ -294,14 +297,20 @@ def _last_line(log: Path) -> str:
     return next((line.removeprefix("error: ") for line in reversed(lines) if line.strip()), "it said nothing")
 
 
-def _supervise(layout: Layout, hardware: Path, machine: str, *, enforce: bool) -> None:
+def _supervise(layout: Layout, hardware: Path, machine: str, *, enforce: bool, manifests: tuple[Path, ...]) -> None:
     settings = supervisor.Settings(
         root=layout.root,
         hardware=hardware,
         version=_version(),
         parts=parts.standalone(
-            layout.root, hardware=hardware, executable=sys.executable, version=_version(), enforce=enforce
+            layout.root,
+            hardware=hardware,
+            executable=sys.executable,
+            version=_version(),
+            enforce=enforce,
+            manifests=manifests,
         ),
+        manifests=manifests,
         claim=lambda: claim(layout, machine),
         environ=os.environ,
         clock=lambda: datetime.now(UTC),

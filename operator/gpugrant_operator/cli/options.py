@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from gpugrant_crds.layout import Layout
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _DURATION = r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?"
@@ -86,6 +88,26 @@ def hardware(command: F) -> F:
         metavar="DIR",
         help="Where the machine is read from, such as a recorded tree. Default: /.",
     )(command)
+
+
+def manifests(command: F) -> F:
+    return click.option(
+        "--manifests",
+        type=ABSOLUTE,
+        multiple=True,
+        metavar="DIR",
+        help="A folder of YAML files, such as a Git checkout, whose grants and machines hold; it is never written. "
+        "Repeatable.",
+    )(command)
+
+
+def check_apart(root: Path, folders: tuple[Path, ...]) -> None:
+    """Raises UsageError for --manifests folders that can't be sources together."""
+    from gpugrant_operator.apiserver.sources import folders as rules
+
+    why = rules.overlapping(folders, Layout(root).state)
+    if why:
+        raise click.UsageError(why)
 
 
 def output(*formats: str) -> Callable[[F], F]:

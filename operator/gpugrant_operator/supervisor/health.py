@@ -24,6 +24,8 @@ class Health(BaseModel):
     since: str = ""
     hardware: str = ""
     """Only the supervisor's: what the parts were told."""
+    manifests: tuple[str, ...] = ()
+    """Only the supervisor's: the folders that its API server takes objects from."""
     version: str = ""
     """Only the supervisor's."""
 

@@ -42,6 +42,8 @@ class Settings:
     """Makes the GpuMachine of this machine where there is none; raises ClaimFailed."""
     environ: Mapping[str, str]
     clock: Callable[[], datetime]
+    manifests: tuple[Path, ...] = ()
+    """The folders that the API server takes objects from."""
     patience: float = PATIENCE
     """Seconds for a part to answer before it is replaced."""
 
@@ -142,6 +144,7 @@ class _Supervisor:
             "message": "; ".join(troubles) or "all parts are well",
             "since": self._since,
             "hardware": str(self._settings.hardware),
+            "manifests": [str(folder) for folder in self._settings.manifests],
             "version": self._settings.version,
         }
 

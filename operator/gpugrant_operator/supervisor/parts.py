@@ -39,15 +39,29 @@ class Part:
     """A new process of it takes over from the one that runs, and its listening sockets are kept while none does."""
 
 
-def standalone(root: Path, *, hardware: Path, executable: str, version: str, enforce: bool = False) -> tuple[Part, ...]:
-    """The three parts of a standalone instance; `root` and `hardware` are absolute. `enforce` is the gate's."""
-    more = {"gate": ("--enforce",)} if enforce else {}
+def standalone(
+    root: Path,
+    *,
+    hardware: Path,
+    executable: str,
+    version: str,
+    enforce: bool = False,
+    manifests: tuple[Path, ...] = (),
+) -> tuple[Part, ...]:
+    """The three parts of a standalone instance; all paths are absolute. `enforce` is the gate's, `manifests` the API
+    server's."""
+    more = {"gate": ("--enforce",) if enforce else (), "apiserver": manifest_options(manifests)}
     return tuple(_part(name, root, hardware, executable, version, more.get(name, ())) for name in NAMES)
 
 
 def signature(name: str, root: Path) -> tuple[str, ...]:
     """How a part of this root is started, whatever else it was told."""
     return (MODULE, name, "--root", str(root))
+
+
+def manifest_options(manifests: tuple[Path, ...]) -> tuple[str, ...]:
+    """As the commands take them."""
+    return tuple(word for folder in manifests for word in ("--manifests", str(folder)))
 
 
 def _part(name: str, root: Path, hardware: Path, executable: str, version: str, more: tuple[str, ...]) -> Part:

@@ -287,7 +287,14 @@ Serve = Callable[..., AbstractAsyncContextManager[Running]]
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(root=tmp_path, crds=(widget_crd(), *schema.crds()), bookmark_interval=0.2, rescan_interval=600)
+    return Settings(
+        root=tmp_path,
+        crds=(widget_crd(), *schema.crds()),
+        bookmark_interval=0.2,
+        rescan_interval=600,
+        source_interval=0.05,
+        source_removal_delay=0.6,
+    )
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,6 +111,8 @@ def _children(item: Json) -> list[Json]:
         return [*item.keys(), *item.values()]
     elif isinstance(item, list):
         return item
+    elif item is not None and not isinstance(item, int):
+        raise bad_request("the body has a value that JSON does not know, such as !!binary, !!set or !!timestamp")
     return []
 
 
@@ -151,6 +153,16 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(f"^(?:{_INTEGE
 
 def from_yaml(data: bytes) -> Json:
     """The one document of the text; None for an empty one. Raises BadYamlError with the line."""
+    return _parsed(data, lambda text: yaml.load(text, Loader=_Loader))  # noqa: S506  # a subclass of CSafeLoader
+
+
+def documents(data: bytes) -> list[Json]:
+    """Every document of the stream; None for an empty one. Raises BadYamlError with the line."""
+    found: list[Json] = _parsed(data, lambda text: list(yaml.load_all(text, Loader=_Loader)))  # as above
+    return found
+
+
+def _parsed(data: bytes, load: Callable[[str], Json]) -> Json:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -158,7 +170,7 @@ def from_yaml(data: bytes) -> Json:
         raise BadYamlError(f"line {line}: the text is not UTF-8") from error
     try:
         _refuse_aliases(text)
-        value = yaml.load(text, Loader=_Loader)  # noqa: S506  # a subclass of CSafeLoader
+        value = load(text)
     except yaml.MarkedYAMLError as error:
         raise BadYamlError(_marked(error)) from error
     except yaml.YAMLError as error:

@@ -41,6 +41,16 @@ class StoreFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """The file of a source that an object comes from: its path, the digest of what it says of the object, and the
+    annotations that it gives."""
+
+    file: str
+    digest: str
+    annotations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One object after one change; obj None: it is gone.
 
@@ -54,6 +64,7 @@ class Record:
     file: str | None = None
     was: str | None = None
     writes: bool = False
+    origin: Origin | None = None
 
     def to_json(self) -> Obj:
         entry: Obj = {"key": list(self.key), "rv": self.version}
@@ -64,6 +75,8 @@ class Record:
                 entry[name] = value
         if self.writes:
             entry["writes"] = True
+        if self.origin is not None:
+            entry["origin"] = [self.origin.file, self.origin.digest, *self.origin.annotations]
         return entry
 
     @classmethod
@@ -76,7 +89,12 @@ class Record:
             file=entry.get("file"),
             was=entry.get("was"),
             writes=bool(entry.get("writes")),
+            origin=_origin(entry.get("origin")),
         )
+
+
+def _origin(told: Json) -> Origin | None:
+    return Origin(told[0], told[1], tuple(told[2:])) if told else None
 
 
 @dataclass

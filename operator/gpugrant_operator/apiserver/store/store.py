@@ -26,7 +26,7 @@ from gpugrant_operator.apiserver.objects.resources import Catalog, Resource
 from gpugrant_operator.apiserver.objects.status import ApiError, Obj, expired, internal
 from gpugrant_operator.apiserver.store import manifests
 from gpugrant_operator.apiserver.store.disk import Disk, read_regular
-from gpugrant_operator.apiserver.store.journal import Contents, Journal, Key, Record, StoreFailed
+from gpugrant_operator.apiserver.store.journal import Contents, Journal, Key, Origin, Record, StoreFailed
 
 EVENT_LOG = 5_000
 """Changes that a watch can resume over; more than two of every grant of the largest machine."""
@@ -66,7 +66,8 @@ class Change:
     """A decided change: the object as it will be (its resourceVersion is set on submission), or None: it goes.
 
     `last` is how a removed object looks in its DELETED event. `file` is the hash of a manifest that a person wrote
-    and that is taken as it lies there; None: the server writes what the object asks for.
+    and that is taken as it lies there; None: the server writes what the object asks for. `origin` is the file of a
+    source that the object is taken from: such an object has no manifest here; None: as before.
     """
 
     key: Key
@@ -74,6 +75,7 @@ class Change:
     last: Obj | None = None
     file: str | None = None
     from_file: bool = False
+    origin: Origin | None = None
 
 
 @dataclass
@@ -103,6 +105,7 @@ class Store:
         self._objects: dict[str, dict[tuple[str, str], Stored]] = {r.id: {} for r in catalog.resources}
         self._order: dict[str, list[tuple[str, str]]] = {r.id: [] for r in catalog.resources}
         self._files: dict[Key, str] = {}
+        self._origins: dict[Key, Origin] = {}
         self._pending: dict[Key, _Pending] = {}
         self._queue: deque[_Pending] = deque()
         self._wake = asyncio.Event()
@@ -128,6 +131,8 @@ class Store:
             self._put(key, Stored(ownership.shared(record.obj)))
             if record.file is not None:
                 self._files[key] = record.file
+            if record.origin is not None:
+                self._origins[key] = record.origin
         for record in contents.unfinished:
             self._finish(record)
 
@@ -206,6 +211,22 @@ class Store:
         """A file whose bytes differ and whose meaning does not."""
         self._files[key] = file
 
+    def origin_of(self, key: Key) -> Origin | None:
+        """The file of a source that the newest object comes from."""
+        pending = self._pending.get(key)
+        return pending.record.origin if pending is not None else self._origins.get(key)
+
+    def origins(self) -> Mapping[Key, Origin]:
+        return self._origins
+
+    def remember_origin(self, key: Key, origin: Origin) -> None:
+        """The object stands in another file now and says the same; found again at the next start."""
+        self._origins[key] = origin
+
+    def forget_origin(self, key: Key) -> None:
+        """The object belongs to no source any more; its next change gives it a manifest here."""
+        self._origins.pop(key, None)
+
     async def restore(self, keys: Sequence[Key]) -> None:
         """Writes the manifests of these committed objects again where none lie, and sees to it until it is done."""
         for key in keys:
@@ -271,8 +292,10 @@ class Store:
         kind: EventType = "DELETED" if obj is None else ("MODIFIED" if before is not None else "ADDED")
         event = Event(version, kind, change.key, Stored(shown), Stored(before) if before is not None else None)
         was = self.file_of(change.key)
-        data, file = self._manifest(change, obj, before, was)
-        record = Record(change.key, obj, version, file, was, writes=not change.from_file and file != was)
+        origin = (change.origin or self.origin_of(change.key)) if obj is not None else None
+        data, file = (None, None) if origin is not None else self._manifest(change, obj, before, was)
+        writes = not change.from_file and file != was
+        record = Record(change.key, obj, version, file, was, writes=writes, origin=origin)
         return record, event, data
 
     def _manifest(
@@ -328,6 +351,7 @@ class Store:
                 stored.obj,
                 int(stored.obj["metadata"]["resourceVersion"]),
                 self._files.get((identity, *key)),
+                origin=self._origins.get((identity, *key)),
             )
             for identity, objects in self._objects.items()
             for key, stored in objects.items()
@@ -454,6 +478,10 @@ class Store:
                 self._files.pop(record.key, None)
             else:
                 self._files[record.key] = record.file
+            if record.origin is None:
+                self._origins.pop(record.key, None)
+            else:
+                self._origins[record.key] = record.origin
             self._announce(pending.event)
         for pending in batch:
             if not pending.done.done():
