@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -38,7 +38,7 @@ def answer(
 
 
 def raw_answer(
-    data: bytes, *, code: int = 200, warnings: Iterable[str] = (), content_type: str = JSON_TYPE
+    data: bytes | AsyncIterator[bytes], *, code: int = 200, warnings: Iterable[str] = (), content_type: str = JSON_TYPE
 ) -> web.Response:
     response = web.Response(body=data, status=code, headers={"Content-Type": content_type})
     for text in warnings:

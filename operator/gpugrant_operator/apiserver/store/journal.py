@@ -7,6 +7,8 @@ can't come from a crash: the store then refuses to open, because to go on would 
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
 import zlib
 from collections.abc import Iterable, Sequence
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import structlog
 
+from gpugrant_operator.apiserver.objects import ownership, sharing
 from gpugrant_operator.apiserver.objects.status import Json, Obj
 from gpugrant_operator.apiserver.store.disk import PRIVATE_DIR, Disk
 
@@ -84,13 +87,18 @@ class Record:
         resource, namespace, name = entry["key"]
         return cls(
             key=(resource, namespace, name),
-            obj=entry.get("obj"),
+            obj=_shared(entry.get("obj")),
             version=int(entry["rv"]),
             file=entry.get("file"),
             was=entry.get("was"),
             writes=bool(entry.get("writes")),
             origin=_origin(entry.get("origin")),
         )
+
+
+def _shared(obj: Obj | None) -> Obj | None:
+    """At once for each record: what a line leaves behind is then used for the next, and not by the side of it."""
+    return None if obj is None else sharing.shared(ownership.shared(obj))
 
 
 def _origin(told: Json) -> Origin | None:
@@ -219,9 +227,9 @@ class Journal:
                 )
             return None
         data = path.read_bytes()
-        rows = data.split(b"\n")
+        rows = (row.rstrip(b"\n") for row in io.BytesIO(data))
         self.snapshot_size = len(data)
-        head = parse_line(rows[0])
+        head = parse_line(next(rows, b""))
         if head is None:
             raise _damaged(path, 1)
         if head.get("format") != FORMAT:
@@ -231,13 +239,14 @@ class Journal:
             )
         contents = Contents(head["store"], head["created"], int(head["rv"]))
         self._sequence = int(head["seq"])
-        for number, row in enumerate(rows[1 : 1 + head["count"]], start=2):
+        number = 1
+        for number, row in enumerate(itertools.islice(rows, head["count"]), start=2):
             value = parse_line(row)
             if value is None:
                 raise _damaged(path, number)
             _take(contents, [Record.from_json(value)])
         if len(contents.records) != head["count"]:
-            raise _damaged(path, len(rows))
+            raise _damaged(path, number + 1)
         return contents
 
     def _read_journal(self, contents: Contents) -> None:

@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 import structlog
 
-from gpugrant_operator.apiserver.objects import ownership
+from gpugrant_operator.apiserver.objects import sharing
 from gpugrant_operator.apiserver.objects.resources import Catalog, Resource
 from gpugrant_operator.apiserver.objects.status import ApiError, Obj, expired, internal
 from gpugrant_operator.apiserver.store import manifests
@@ -31,6 +31,9 @@ from gpugrant_operator.apiserver.store.journal import Contents, Journal, Key, Or
 EVENT_LOG = 5_000
 """Changes that a watch can resume over; more than two of every grant of the largest machine."""
 
+ENCODED = 1_000
+"""Objects whose JSON is kept beside them: enough for a burst of changes, and no second copy of a whole store."""
+
 MAX_BATCH = 500
 """Changes made durable together."""
 
@@ -39,15 +42,21 @@ log = structlog.get_logger(__name__)
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Stored:
-    """One version of one object, with its JSON made at most once."""
+    """One version of one object."""
 
     obj: Obj
 
-    @cached_property
+    @property
     def raw(self) -> bytes:
-        return json.dumps(self.obj, separators=(",", ":"), ensure_ascii=False).encode()
+        """Its JSON, made once for all watchers of a change."""
+        return _encoded(self)
+
+
+@lru_cache(maxsize=ENCODED)
+def _encoded(stored: Stored) -> bytes:
+    return json.dumps(stored.obj, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +137,7 @@ class Store:
         for key, record in contents.records.items():
             if record.obj is None or key[0] not in self._objects:
                 continue
-            self._put(key, Stored(ownership.shared(record.obj)))
+            self._put(key, Stored(record.obj))
             if record.file is not None:
                 self._files[key] = record.file
             if record.origin is not None:
@@ -287,7 +296,7 @@ class Store:
         return resource, key[1], key[2]
 
     def _prepare(self, change: Change, before: Obj | None, version: int) -> tuple[Record, Event, bytes | None]:
-        obj = _versioned(change.obj, version) if change.obj is not None else None
+        obj = sharing.shared(_versioned(change.obj, version), before) if change.obj is not None else None
         shown = obj if obj is not None else _versioned(change.last or before or {}, version)
         kind: EventType = "DELETED" if obj is None else ("MODIFIED" if before is not None else "ADDED")
         event = Event(version, kind, change.key, Stored(shown), Stored(before) if before is not None else None)
