@@ -244,8 +244,8 @@ class RepoStatus(Lenient):
     down_since: datetime | None = None
     """Its daemon has not answered since then; absent: it answers, or was not asked yet."""
     released: bool = False
-    """Its daemon is not there, and was sealed and without live-restore when it last was: nothing of it holds a device
-    that its sealed folder has not."""
+    """Its daemon is not there, was sealed and without live-restore when it last was, and has left no container running:
+    nothing of it holds a device that its sealed folder has not."""
 
 
 class Pending(Lenient):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -161,5 +162,41 @@ def test_a_sealed_daemon_that_is_gone_holds_nothing(
         finally:
             os.kill(other.pid, signal.SIGCONT)
         rig.wait_for(lambda: said() == (False, False), seconds=30)
+    daemons.stop(other)
+    (gate.layout.repos / f"{other.name}.yaml").unlink()
+
+
+@pytest.mark.req("R49")
+def test_a_killed_daemon_holds_what_its_containers_hold(
+    daemons: rig.Daemons, daemon: rig.Daemon, gate: GateProcess
+) -> None:
+    """They run on without it: it is not released before their processes have ended."""
+    other = daemons.start(f"killed-{daemon.engine}", engine=daemon.engine)
+    gate.write_repo(other.name, id=other.repo_id, upstream=str(other.socket), sealed="true")
+    lay_spec(gate, "nvidia0")
+    put(gate, other, DEVICE)
+    through = gate.layout.repo_socket(other.name)
+    rig.wait_for(lambda: other.docker("version", socket=through).returncode == 0, seconds=30)
+    rig.wait_for(lambda: not admitted(other, through), seconds=30)
+    rig.wait_for(lambda: "nvidia0" in sees(other))
+    time.sleep(0.5)  # until its own watcher has read the folder
+    command = ("run", "-d", "--name", "user", "--device", DEVICE, IMAGE, *SHOW)
+    container = rig.succeeded(other.docker(*command, socket=through))
+
+    def said() -> tuple[bool, bool, list[str]]:
+        _, status = asyncio.run(gate.control("GET", "/v1/status"))
+        repo = next((repo for repo in status["repos"] if repo["name"] == other.name), {})
+        return "downSince" in repo, bool(repo.get("released")), [use["container"] for use in status["running"]]
+
+    rig.wait_for(lambda: said() == (False, False, [container]), seconds=30)
+    os.kill(other.pid, signal.SIGKILL)
+    rig.wait_for(lambda: said()[0], seconds=30)
+    time.sleep(5)
+    assert said() == (True, False, [container])
+    for path in Path("/proc").glob("[0-9]*/cgroup"):
+        with contextlib.suppress(OSError):
+            if container in path.read_text():
+                os.kill(int(path.parent.name), signal.SIGKILL)
+    rig.wait_for(lambda: said()[:2] == (True, True), seconds=30)
     daemons.stop(other)
     (gate.layout.repos / f"{other.name}.yaml").unlink()

@@ -180,9 +180,10 @@ class Gate:
             if self._left:
                 raise NotStored("another gate has just taken over here: ask again")
             current = self._stored.snapshot if self._stored else None
-            reason = fence(current, self._stored.retired if self._stored else (), snapshot)
+            retired = self._stored.retired if self._stored else ()
+            reason = fence(current, retired, snapshot)
             if reason is not None:
-                raise Refused(reason, _why_refused(reason, current, snapshot))
+                raise Refused(reason, _why_refused(reason, current, retired, snapshot))
             following = stored.successor(self._stored, snapshot, self.clock.mark(self._boot_id))
             try:
                 stored.save(self.layout.snapshot, following)
@@ -425,7 +426,7 @@ def _same_socket(before: Repo, after: Repo) -> bool:
     return (before.listen, before.uid, before.gid, before.mode) == (after.listen, after.uid, after.gid, after.mode)
 
 
-def _why_refused(reason: Reason, current: Snapshot | None, incoming: Snapshot) -> str:
+def _why_refused(reason: Reason, current: Snapshot | None, retired: tuple[str, ...], incoming: Snapshot) -> str:
     held = f"this gate holds epoch {current.epoch} of {current.machine} ({current.machine_uid})" if current else "none"
     match reason:
         case Reason.STALE_EPOCH:
@@ -434,9 +435,13 @@ def _why_refused(reason: Reason, current: Snapshot | None, incoming: Snapshot) -
             return f"{held} with another content: epoch {incoming.epoch} was given twice"
         case _:
             said = f"{held}: a snapshot of {incoming.machine} ({incoming.machine_uid}) is not taken"
-            if current is None:
-                return said
+            if incoming.machine_uid in retired:
+                return (
+                    f"{said}, since this gate has left that machine; if it shall have the gate again: start the gate "
+                    "without its snapshot.json"
+                )
+            # another machine is refused only where there is one
             return (
                 f"{said}; if that machine shall have this gate: kubectl annotate gpumachine {incoming.machine} "
-                f"{TAKE_OVER_ANNOTATION}={current.machine_uid}"
+                f"{TAKE_OVER_ANNOTATION}={current.machine_uid if current else '-'}"
             )

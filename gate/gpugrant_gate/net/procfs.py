@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -173,6 +173,19 @@ def _same(process: Process, named: str, path: Path) -> bool:
     except OSError:
         return False
     return (theirs.st_dev, theirs.st_ino) == (said.st_dev, said.st_ino)
+
+
+def survivors(containers: Collection[str]) -> frozenset[str]:
+    """Those of these containers (full ids) that have a process now, whether or not a daemon knows of it: the kernel
+    names a container's cgroup after it."""
+    found: set[str] = set()
+    for pid in _processes() if containers else ():
+        try:
+            text = (PROC / str(pid) / "cgroup").read_text(errors="replace")
+        except OSError:
+            continue
+        found.update(container for container in containers if container in text)
+    return frozenset(found)
 
 
 def _inodes(listener: int, socket: Path) -> frozenset[str]:

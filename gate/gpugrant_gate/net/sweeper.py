@@ -19,6 +19,7 @@ from gpugrant_gate.life import sweep
 from gpugrant_gate.life.admitted import Book, Ledger, Unwritable
 from gpugrant_gate.life.repo import Repo
 from gpugrant_gate.life.sweep import Seen, Standing, Step, Why
+from gpugrant_gate.net import procfs
 from gpugrant_gate.net.audit import log
 from gpugrant_gate.net.orders import Orders
 from gpugrant_gate.net.upstream import Unreachable
@@ -27,6 +28,8 @@ from gpugrant_gate.settings import Limits
 _RETRY = 0.4
 """Seconds until a silent daemon is tried again: what it starts at its boot has to be found within 2 s of its answer."""
 _LIST_EVERY = 60.0
+_SURVIVORS_EVERY = 2.0
+"""Seconds between two looks for processes of containers whose daemon is gone."""
 _AGAIN = 1.0
 """Seconds until what could not be done is tried again."""
 _STUCK_EVERY = 5.0
@@ -111,7 +114,8 @@ class Sweeper:
         self.down_since: datetime | None = None
         """Its daemon has not answered since then; None: it does, or was not asked yet."""
         self.absent = False
-        """Nobody listens for it; else it is there and does not answer."""
+        """Nobody listens for it and none of its containers has a process; else what it runs is not known."""
+        self._survivors_due = 0.0
         self.starting: dict[str, int] = {}
         """Containers whose start is on its way, with how many times."""
         self._watched = watched
@@ -224,7 +228,7 @@ class Sweeper:
                         if container not in self._plain:
                             self.look(container)
             except Unreachable as error:
-                self._silent(error)
+                await self._silent(error)
             if self.unseen:
                 self.look()  # a daemon that is not there has nothing that runs, and that is known then
             await asyncio.sleep(_RETRY * (0.75 + self._jitter() / 2))
@@ -245,7 +249,7 @@ class Sweeper:
                     await self._look_at(None if turn > self._wanted.done else ids)
                     self._answered()
             except Unreachable as error:
-                self._silent(error)
+                await self._silent(error)
                 if isinstance(error.__cause__, TimeoutError):
                     # it is there and does not answer: what it runs is not known
                     asyncio.get_running_loop().call_later(_AGAIN, self.look)
@@ -262,11 +266,34 @@ class Sweeper:
             self.down_since, self.absent = None, False
             self._watched.seen()
 
-    def _silent(self, error: Unreachable) -> None:
+    async def _silent(self, error: Unreachable) -> None:
         absent = isinstance(error.__cause__, FileNotFoundError | ConnectionRefusedError)
+        if absent and not self.absent:
+            absent = not await self._survivors()
         if self.down_since is None or absent != self.absent:
             self.down_since, self.absent = self.down_since or self._now(), absent
             self._watched.seen()
+
+    async def _survivors(self) -> bool:
+        """Whether containers run on without their daemon, as after a kill; those that this process never saw are told
+        of too."""
+        now = asyncio.get_running_loop().time()
+        if now < self._survivors_due:
+            return True
+        self._survivors_due = now + _SURVIVORS_EVERY
+        noted = self._ledger.of(self._watched.repo.id).containers
+        known = {use.container for use in self.running} | set(noted)
+        found = await asyncio.to_thread(procfs.survivors, known)
+        repo, seen = self._watched.repo.name, {use.container for use in self.running}
+        unseen = [
+            InUse(repo=repo, device=device, container=container)
+            for container in sorted(found - seen)
+            for device in sorted(noted[container].devices)
+        ]
+        if unseen:
+            self.running = [*self.running, *unseen]
+            self._watched.running_changed()
+        return bool(found)
 
     def _seen_all(self) -> None:
         if self.unseen:
