@@ -136,7 +136,7 @@ class RepoServer:
         """Accepts no more, lets requests end for `seconds`, then cuts what is left."""
         self._keeper.cancel()
         self._tidier.cancel()
-        self._stop_sweep()
+        ending = {self._keeper, self._tidier, *self._stop_sweep()}
         if self._server is not None:
             self._server.close()
         for session in tuple(self._sessions):
@@ -153,6 +153,8 @@ class RepoServer:
             session.abort()
         await self._closed_within(None)
         self._idle.close()
+        # a loop that is closed under a connection that is being made may wait for it without end
+        await asyncio.wait(ending)
 
     async def _closed_within(self, seconds: float | None) -> None:
         """Returns when no session is left, or after `seconds`."""
@@ -335,10 +337,13 @@ class RepoServer:
             self.sweeper = Sweeper(self, world.sweep, now=world.now, jitter=world.jitter)
             self._sweeping = asyncio.get_running_loop().create_task(self.sweeper.run())
 
-    def _stop_sweep(self) -> None:
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+    def _stop_sweep(self) -> tuple[asyncio.Task[None], ...]:
+        """What ends by it, in a moment."""
+        ending = () if self._sweeping is None else (self._sweeping,)
+        for task in ending:
+            task.cancel()
         self.sweeper = self._sweeping = None
+        return ending
 
     def _accepted(self, link: Link) -> None:
         if len(self._sessions) >= self.limits.connections:

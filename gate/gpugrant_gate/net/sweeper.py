@@ -147,8 +147,10 @@ class Sweeper:
                 group.create_task(self._listen())
                 group.create_task(self._work())
         finally:
-            for task in self._tasks:
+            tasks = tuple(self._tasks)
+            for task in tasks:
                 task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def renew(self) -> None:
         """What is granted may be less: what was lost is owed, until a look has found it gone or allowed."""
