@@ -237,7 +237,7 @@ class RepoStatus(Lenient):
     fit: bool = False
     sealed: bool = False
     reason: str = ""
-    """A Reason when not fit."""
+    """A Reason when not fit, or a warning (RawSocketReachable)."""
     message: str = ""
     unseen: bool = False
     """Its containers were not looked at yet: what they use is not known."""
