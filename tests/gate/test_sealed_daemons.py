@@ -200,3 +200,37 @@ def test_a_killed_daemon_holds_what_its_containers_hold(
     rig.wait_for(lambda: said()[:2] == (True, True), seconds=30)
     daemons.stop(other)
     (gate.layout.repos / f"{other.name}.yaml").unlink()
+
+
+@pytest.mark.req("R2", "R43")
+def test_a_daemon_that_is_unsealed_while_it_runs_gets_no_hardware() -> None:
+    """The machine's CDI folder is removed and made anew: the mount over it is gone in every daemon."""
+    daemons = rig.Daemons()
+    try:
+        daemon = daemons.start("gpu-a")
+        process = GateProcess(daemons.root)
+        process.layout.repos.mkdir(parents=True)
+        process.write_repo("gpu-a", id=daemon.repo_id, upstream=str(daemon.socket), sealed="true")
+        lay_spec(process, "nvidia0")
+        with (daemons.root / "gate.log").open("wb") as log:
+            running = subprocess.Popen([sys.executable, "-P", "-c", RUN, str(daemons.root)], stderr=log)
+        try:
+            put(process, daemon, DEVICE)
+
+            def said() -> tuple[bool, bool]:
+                _, status = asyncio.run(process.control("GET", "/v1/status"))
+                return next((repo["fit"], repo["sealed"]) for repo in status["repos"])
+
+            rig.wait_for(lambda: said() == (True, True), seconds=60)
+            shutil.rmtree(process.layout.cdi)
+            process.layout.cdi.mkdir()
+            lay_spec(process, "nvidia0")
+            assert "nvidia0" in sees(daemon)
+            rig.wait_for(lambda: said() == (False, False), seconds=30)
+            refused = admitted(daemon, process.layout.repo_socket("gpu-a"))
+            assert "does not have the repo's sealed folder" in refused
+        finally:
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(10) == 0
+    finally:
+        daemons.close()

@@ -127,6 +127,12 @@ class Daemon:
             self.fitness = None
             self._changed()
 
+    def recheck_seal(self) -> None:
+        """A mount goes with the folder that it lies on: whoever removes the CDI folder unseals every daemon."""
+        fitness = self.fitness
+        if fitness is not None and fitness.sealed and not is_sealed(self.pid, self._repo.id, self._layout):
+            self.forget()
+
     def _settle(self, found: Fitness, listener: int, process: Process | None) -> None:
         self._due = self._monotonic() + self._span(found)
         changed = (found, listener, process) != (self.fitness, self.listener, self._process)

@@ -209,6 +209,7 @@ class RepoServer:
 
     def renew(self) -> None:
         """What the view was made of is another: builds that would not be let in any more end (design 5)."""
+        self._daemon.recheck_seal()
         self._view = None
         for daemon, granted in tuple(self._tunnels.items()):
             view = self.view()
