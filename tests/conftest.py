@@ -6,9 +6,18 @@ import os
 import signal
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 import rig
+
+hypothesis.settings.register_profile(
+    # a busy machine is slow, and that is no fault of a law
+    "gpugrant",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("gpugrant")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
