@@ -60,6 +60,8 @@ class Daemon:
         self.fitness: Fitness | None = None
         self.was_sealed = False
         """At its last answer it was fit and sealed, and so without live-restore."""
+        self._seen_sealed = False
+        """It was sealed when it was last looked at."""
 
     @property
     def pid(self) -> int:
@@ -129,14 +131,15 @@ class Daemon:
 
     def recheck_seal(self) -> None:
         """A mount goes with the folder that it lies on: whoever removes the CDI folder unseals every daemon."""
-        fitness = self.fitness
-        if fitness is not None and fitness.sealed and not is_sealed(self.pid, self._repo.id, self._layout):
+        if self._seen_sealed and not is_sealed(self.pid, self._repo.id, self._layout):
+            self._seen_sealed = False
             self.forget()
 
     def _settle(self, found: Fitness, listener: int, process: Process | None) -> None:
         self._due = self._monotonic() + self._span(found)
         changed = (found, listener, process) != (self.fitness, self.listener, self._process)
         self.fitness, self.listener, self._process = found, listener, process
+        self._seen_sealed = found.sealed
         if listener:
             self.was_sealed = found.fit and found.sealed and self._repo.sealed
         if changed:
