@@ -46,7 +46,11 @@ def buildkit(repo: RepoView) -> str:
 def builder_container(repo: RepoView) -> str:
     """What to do instead of a BuildKit of one's own in a container, as buildx makes one."""
     # buildx falls back to its container driver where /grpc is refused, and shows the refusal of this create alone
-    return buildkit(repo) or "a builder of its own is not needed: docker buildx use default builds in the repo's daemon"
+    # the builder of a docker context has the context's name
+    return buildkit(repo) or (
+        "a builder of its own is not needed: the repo's daemon builds with docker buildx use NAME, where NAME is what "
+        "docker context show prints"
+    )
 
 
 def to_open(repo: RepoView, *asked: str) -> str:
