@@ -104,6 +104,14 @@ def test_a_second_run_changes_only_the_time(recorded: Recorded) -> None:
     assert outcome.written == (str(machine.inventory),)
 
 
+def test_a_host_name_that_is_no_file_is_one_problem(recorded: Recorded) -> None:
+    machine = recorded("no-gpu")
+    machine.remove("etc/hostname")
+    os.mkfifo(machine.tree / "etc/hostname")
+    (problem,) = machine.setup().inventory.problems
+    assert problem.message == "/etc/hostname is a FIFO, not a file"
+
+
 def test_another_host_name_is_another_machine(recorded: Recorded) -> None:
     machine = recorded("workstation")
     machine.write("etc/hostname", "# by hand\nlab-7\n")

@@ -22,9 +22,10 @@ _TEGRA_GPU = re.compile(r"[0-9a-f]+\.(?:gpu|gk20a|gp10b|gv11b|ga10b|gb10b)")
 def hostname(tree: Tree) -> str:
     if tree.is_live:
         return socket.gethostname()
-    lines = [line.strip() for line in (tree.text("etc/hostname") or "").splitlines()]
+    text = tree.text("etc/hostname")
+    lines = [line.strip() for line in (text or "").splitlines()]
     name = next((line for line in lines if line and not line.startswith("#")), None)
-    if name is None and tree.exists("etc/hostname"):
+    if name is None and text is not None:
         tree.remark("etc/hostname", "holds no name")
     return name[: values.TEXT_LENGTH] if name else "localhost"
 
