@@ -21,7 +21,7 @@ def read(folder: Path) -> dict[str, bytes | str]:
     library does; a link to one is a read error."""
     try:
         entries = [entry for entry in folder.iterdir() if cdi.is_spec_file(entry.name)]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     files = [entry for entry in entries if entry.is_symlink() or not entry.is_dir()]
     return {entry.name: read_file(entry) for entry in sorted(files)}

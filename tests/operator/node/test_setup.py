@@ -104,6 +104,17 @@ def test_a_second_run_changes_only_the_time(recorded: Recorded) -> None:
     assert outcome.written == (str(machine.inventory),)
 
 
+@pytest.mark.req("R10")
+def test_a_file_in_the_place_of_the_cdi_folder_leaves_the_rest_done(recorded: Recorded) -> None:
+    machine = recorded("workstation")
+    (machine.root / "etc").mkdir(parents=True)
+    (machine.root / "etc/cdi").write_text("no folder")
+    outcome = machine.setup()
+    assert (outcome.exit_code, len(outcome.failures), len(outcome.inventory.gpus)) == (1, 1, 3)
+    assert outcome.failures[0].startswith(f"{machine.root}/etc/cdi can't be used: ")
+    assert machine.inventory.exists()
+
+
 def test_a_host_name_that_is_no_file_is_one_problem(recorded: Recorded) -> None:
     machine = recorded("no-gpu")
     machine.remove("etc/hostname")
