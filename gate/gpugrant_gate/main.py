@@ -34,8 +34,8 @@ from gpugrant_gate.net.core import Core, World
 from gpugrant_gate.net.feed import Feed
 from gpugrant_gate.net.listener import Found
 from gpugrant_gate.net.pool import Pool
-from gpugrant_gate.net.sweeper import Means
 from gpugrant_gate.net.trial import SealedFolder
+from gpugrant_gate.net.watched import Means
 from gpugrant_gate.settings import Limits, Settings
 
 _TRIAL_ID = "trial"

@@ -18,8 +18,8 @@ from gpugrant_gate.life.grants import Enforced
 from gpugrant_gate.life.repo import Repo
 from gpugrant_gate.net.reposerver import RepoServer
 from gpugrant_gate.net.session import Policy
-from gpugrant_gate.net.sweeper import Means
 from gpugrant_gate.net.upstream import Unreachable
+from gpugrant_gate.net.watched import Means
 from gpugrant_gate.settings import Limits
 
 

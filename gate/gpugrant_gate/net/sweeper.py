@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from gpugrant_crds.reasons import Reason
 from gpugrant_crds.snapshot import Case, InUse, Pending
 from gpugrant_gate.life import sweep
 from gpugrant_gate.life.admitted import Book, Ledger, Unwritable
-from gpugrant_gate.life.repo import Repo
 from gpugrant_gate.life.sweep import Seen, Standing, Step, Why
 from gpugrant_gate.net import procfs
 from gpugrant_gate.net.audit import log
 from gpugrant_gate.net.orders import Orders
 from gpugrant_gate.net.upstream import Unreachable
-from gpugrant_gate.settings import Limits
+from gpugrant_gate.net.watched import Means, Watched
 
 _RETRY = 0.4
 """Seconds until a silent daemon is tried again: what it starts at its boot has to be found within 2 s of its answer."""
@@ -40,39 +39,6 @@ _TRIES = 6
 """Looks at a container that is changed by somebody else all the time, before it comes up again later."""
 
 
-class Watched(Protocol):
-    """The repo as the sweep needs it; everything is of this moment."""
-
-    limits: Limits
-    repo: Repo
-
-    async def orders(self) -> Orders:
-        """To its daemon; raises Unreachable."""
-
-    def grants(self) -> Mapping[str, str] | None:
-        """Devices in force with the uid of a grant, whatever its daemon; None: nobody has said yet what is granted."""
-
-    def stops(self) -> bool:
-        """Containers whose grant is taken away are stopped."""
-
-    def suspicions(self, inspected: Any) -> tuple[str, ...]:
-        """Ways to hardware other than a device request, as clauses."""
-
-    async def start(self, container: str) -> bool:
-        """Judges and starts it as for a client; whether its daemon has done so."""
-
-    def found(self, case: Case) -> None: ...
-
-    def running_changed(self) -> None:
-        """What runs with devices is another."""
-
-    def seen(self) -> None:
-        """It was looked at for the first time, or its daemon went silent or came back."""
-
-    def ended(self) -> None:
-        """Something that an answer may wait for is over."""
-
-
 @dataclass(slots=True)
 class _End:
     """A container on its way to its end."""
@@ -80,17 +46,6 @@ class _End:
     devices: tuple[str, ...]
     since: datetime
     stuck: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What all repos of a process share. `folder`: where ledgers lie, None: nowhere."""
-
-    enforces: bool
-    inspects: asyncio.Semaphore
-    folder: Any = None
-    enforced: bool = True
-    """Of a repo that has no ledger yet: what was never granted is stopped, not only reported."""
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from gpugrant_gate.net.channel import Channel, ChannelClosed, Message
 from gpugrant_gate.net.core import Core, World
 from gpugrant_gate.net.judgement import Judgement
 from gpugrant_gate.net.session import Policy
-from gpugrant_gate.net.sweeper import Means
+from gpugrant_gate.net.watched import Means
 from gpugrant_gate.settings import Limits
 
 _SAY_EVERY = 1.0

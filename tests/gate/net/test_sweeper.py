@@ -15,7 +15,7 @@ import pytest
 from gatebench import DEVICE, Bench, FakeDaemon, OneOfEach, bench_of, reply
 from gpugrant_crds.snapshot import Case
 from gpugrant_gate.life.admitted import Admitted, Book
-from gpugrant_gate.net.sweeper import Means
+from gpugrant_gate.net.watched import Means
 from gpugrant_gate.settings import Limits
 
 STARTED = "2026-03-01T08:00:00Z"
