@@ -104,6 +104,7 @@ def show(root: Path, *, as_json: bool) -> None:
     if gate is None:
         console.note("note: the gate does not run, so nobody looks at the daemons")
     rows = [row(repo, layout, gate) for repo in folder.repos.values()] + unreadable(folder, gate)
+    rows.sort(key=lambda found: str(found["name"]))
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
