@@ -31,7 +31,7 @@ def instance() -> Iterator[standalone.Instance]:
 @contextmanager
 def dockerd(folder: Path, settings: Mapping[str, Any]) -> Iterator[Path]:
     """A plain daemon with these lines in its daemon.json, `hosts` beside its own; its socket."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     socket = folder / "d.sock"
     file = folder / "daemon.json"
     hosts = [f"unix://{socket}", *settings.get("hosts", [])]
@@ -97,6 +97,26 @@ def test_an_unfit_daemon_gets_no_hardware(instance: standalone.Instance, name: s
     assert line in refused.stderr
     (shown,) = [repo for repo in (listed["repos"] if isinstance(listed, dict) else listed) if repo["name"] == name]
     assert shown["fit"] is False
+
+
+@pytest.mark.req("R52", "R6")
+def test_a_daemon_that_comes_back_unfit_is_known_to_be_before_anybody_asks_for_hardware(
+    instance: standalone.Instance,
+) -> None:
+    fit = {"features": {"cdi": True}, "cdi-spec-dirs": [f"{instance.root}/etc/cdi"]}
+
+    def shown() -> tuple[bool, str]:
+        listed = json.loads(instance.gpugrant("repo", "list", "-o", "json").stdout)
+        (row,) = [repo for repo in listed if repo["name"] == "back"]
+        return row["fit"], row["message"]
+
+    with dockerd(instance.root / "back", fit) as socket:
+        instance.gpugrant("repo", "add", "back", "--upstream", str(socket))
+        rig.wait_for(lambda: shown() == (True, ""))
+    with dockerd(instance.root / "back", cases(instance.root)["two-folders"][0]):
+        rig.wait_for(lambda: "must read" in shown()[1], seconds=8)
+        assert shown()[0] is False
+    instance.gpugrant("repo", "remove", "back")
 
 
 @pytest.mark.req("R52", "R45")

@@ -99,6 +99,12 @@ class Daemon:
         if self.fitness is None or not self.fitness.api_version or self.is_due():
             await self.ask()
 
+    async def renewed(self) -> None:
+        """The same, and a daemon whose process has ended is another one, which nobody has judged yet (R52)."""
+        if self._process is not None and procfs.find(self._process.pid) != self._process:
+            self.forget()
+        await self.known()
+
     async def ask(self) -> None:
         """A fresh verdict; one question at a time, and whoever waited for it does not ask again."""
         before = self._due

@@ -298,7 +298,7 @@ class RepoServer:
     # What its sweep asks for.
 
     async def orders(self) -> Orders:
-        await self.known()
+        await self._daemon.renewed()
         version = self.view().api_version
         return Orders(self.repo.upstream, f"/v{version}" if version else "", self.limits)
 
