@@ -5,6 +5,7 @@ A message never quotes environment, commands or credentials.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from gpugrant_crds import names, openings
@@ -25,11 +26,16 @@ _GPU_KINDS = (_NVIDIA, "rediacc.io/amd=", "rediacc.io/dri=", "amd.com/", "intel.
 
 def no_grant(missing: tuple[str, ...], repo: RepoView) -> str:
     """R24: the sentence that names repo, devices, machine and the command that would grant the first of them."""
-    text = f"repo {repo.name} has no grant for {', '.join(missing)} on {repo.machine}"
-    grantable = [name for name in missing if is_there(name, repo)]
+    text = f"repo {repo.name} has no grant for {', '.join(map(_shown, missing))} on {repo.machine}"
+    grantable = [name for name in missing if is_there(name, repo) and _shown(name) == name]
     if grantable:
         text += f"; an operator can run: {grant_command(grantable[0], repo)}"
     return text + "".join(_nearest(name, repo) for name in missing)
+
+
+def _shown(name: str) -> str:
+    """A device's name as it is typed; what a terminal would obey, what is empty or endless is quoted."""
+    return name if re.fullmatch("[!-~]{1,120}", name) else quoted(name)
 
 
 def is_there(name: str, repo: RepoView) -> bool:

@@ -220,6 +220,16 @@ RAW = {
 }
 
 
+@pytest.mark.req("R24")
+@pytest.mark.parametrize("name", ["\x1b[31mx", "nvidia.com/gpu=all\n", "", "x" * 3000, "nvidia.com/gpu=\u202e0"])
+def test_a_name_that_a_terminal_would_obey_is_quoted(name: str) -> None:
+    sentence = said(create(WITHOUT, run_body(DeviceRequests=cdi(name))))
+    assert sentence.isascii()
+    assert sentence.isprintable()
+    assert len(sentence) < 1000
+    assert "  " not in sentence
+
+
 @pytest.mark.req("R34")
 def test_the_name_that_is_held_is_told_before_the_one_that_needs_a_grant() -> None:
     body = run_body(Devices=raw("/dev/nvidia0"))
