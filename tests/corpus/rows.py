@@ -102,7 +102,7 @@ _FIELDS = {
 _REST = {
     "2.3 options of local volumes": "volume.bind-dev volume.devtmpfs volume.overlay mount.volume-options volume.by-*",
     "2.3 refused trees": "bind.dev bind.root bind.proc* bind.run bind.var bind.etc bind.cdi",
-    "2.3 the repo's own folders": "bind.outside bind.beside bind.swappable bind.*link* bind.device-node bind.missing",
+    "2.3 the repo's own folders": "bind.outside bind.beside bind.*link* bind.device-node bind.missing",
     "2.3 docker.sock": "bind.docker-sock bind.sock-name bind.socket",
     "2.3 two slashes": "bind.dev-slashes bind.root-slashes json.control-in-path",
     "2.4 classic build": "build.networkmode* build.n%65tworkmode* build.remote* build.securityopt* build.cgroupparent*",

@@ -63,7 +63,7 @@ def body(message: str, reason: str = "Forbidden") -> str:
         ),
         pytest.param(404, body("x not found", "NotFound"), Gone, "x not found", id="not there"),
         pytest.param(409, body("x exists", "AlreadyExists"), Exists, "x exists", id="there already"),
-        pytest.param(409, body("modified", "Conflict"), ApiProblem, "modified", id="changed meanwhile"),
+        pytest.param(409, body("modified", "Conflict"), api.Changed, "modified", id="changed meanwhile"),
         pytest.param(502, "<html>", ApiProblem, "the API answered 502 Bad Gateway", id="no Status"),
         pytest.param(500, None, ApiProblem, "the API answered 500 Bad Gateway", id="no body"),
         pytest.param(500, "[]", ApiProblem, "the API answered 500 Bad Gateway", id="another JSON"),

@@ -29,7 +29,8 @@ PATIENT, IMPATIENT = Limits(smi=8.0), Limits(smi=0.3)
 OURS = (nvml.SETTINGS, "usr/share/nvidia-stand-in")
 """What only the stand-ins read."""
 
-MAY_BE_EMPTY = ("product_name", "serial_number", "unique_id", "uevent")
+MAY_BE_EMPTY = ("product_name", "serial_number", "unique_id", "uevent", "name")
+"""`name`: of a KFD node; older drivers leave it empty, and a card's own name is elsewhere."""
 ANY_TEXT = ("product_name", "serial_number", "model", "version", "hostname")
 """Files whose text is shown as it is, whatever it says."""
 
