@@ -49,8 +49,8 @@ MUTANTS = {
     ),
     "a gate that says nothing ends the waiting": Mutant(
         "gpugrant_crds/decide/core.py",
-        "(candidate.gate is None or _used_by_others(candidate) is not None)",
-        "(_used_by_others(candidate) is not None)",
+        "free = candidate.gate is not None and _used_by_others(candidate) is None",
+        "free = _used_by_others(candidate) is None",
         IN_USE,
     ),
     "any run of a container may outlive its grant": Mutant(

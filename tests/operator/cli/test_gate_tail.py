@@ -75,12 +75,19 @@ def instance() -> Iterator[standalone.Instance]:
         yield made
 
 
+def _at_a_terminal() -> None:
+    """What a shell starts in the background ignores ^C, and so do its children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @contextmanager
 def tail(root: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     """The command as a process; it ends with the block."""
     command = [sys.executable, "-m", "gpugrant_operator.cli.gpugrant", "gate", "tail", "--root", str(root), *words]
     environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as running:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, preexec_fn=_at_a_terminal
+    ) as running:
         try:
             yield running
         finally:
