@@ -106,6 +106,7 @@ class Stream:
     def __init__(self, fd: int, name: str) -> None:
         self.name = name
         self._socket: socket.socket | None = None
+        self._fd = -1
         self._piece = _PIECE
         kind = os.fstat(fd).st_mode
         if stat.S_ISSOCK(kind):
@@ -127,10 +128,12 @@ class Stream:
         pass
 
     def close(self) -> None:
+        """What is said afterwards is lost: the number may be another file's by then."""
         if self._socket is not None:
             self._socket.close()
-        else:
+        elif self._fd >= 0:
             os.close(self._fd)
+            self._fd = -1
 
 
 class AppendedFile:

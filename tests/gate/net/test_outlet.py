@@ -177,3 +177,17 @@ def test_a_file_that_a_shell_redirected_to_is_written_after_what_others_wrote(tm
         outlet.put(line(3))
         outlet.close()
     assert numbers((tmp_path / "log").read_bytes()) == [0, 1, 2, 3]
+
+
+def test_what_is_said_after_the_end_goes_to_no_other_file(tmp_path: Path) -> None:
+    said, other = tmp_path / "said", tmp_path / "other"
+    with said.open("wb") as file:
+        outlet = Outlet(Stream(file.fileno(), "standard error"), Time())
+    outlet.put(b"before\n")
+    outlet.close()
+    with other.open("wb"):  # it has the number that the outlet had
+        outlet.put(b"after\n")
+        outlet.close()
+    assert said.read_bytes() == b"before\n"
+    assert other.read_bytes() == b""
+    assert outlet.lost == 1
