@@ -82,7 +82,7 @@ REFUSED = {
     "--pid host": ("--pid host", "pid"),
     "--security-opt systempaths": ("--security-opt systempaths=unconfined", "MaskedPaths"),
     "--volume-driver": ("--volume-driver x -v v:/v", "x"),
-    "-v the Docker socket": ("-v /var/run/docker.sock:/var/run/docker.sock", "would go round the gate"),
+    "-v the Docker socket": ("-v /var/run/docker.sock:/var/run/docker.sock", "add host.docker-socket to `open:`"),
 }
 
 
