@@ -242,7 +242,7 @@ def test_a_silent_gate_is_told_with_the_age_of_what_is_known(instance: Instance,
     assert ALL in machine.stdout
     raw = instance.rdc("machine", "gpu", "list", instance.machine, "-o", "json", **away)
     assert (raw.exit_code, raw.stdout) == (1, "")
-    assert "the last one known is" in raw.stderr
+    assert "the last inventory that is known is" in raw.stderr
 
 
 def test_where_two_apis_are_known_it_says_which_one_is_used(instance: Instance, tmp_path: Path) -> None:
