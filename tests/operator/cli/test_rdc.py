@@ -143,7 +143,8 @@ def test_a_grant_ends_when_it_was_told_to(instance: Instance) -> None:
 
 
 @pytest.mark.req("R51")
-def test_revoke_takes_the_grants_of_all_namespaces_and_names_containers_that_still_run(instance: Instance) -> None:
+def test_revoke_takes_the_grants_of_all_namespaces(instance: Instance) -> None:
+    """What it says of containers that still run: e2e/test_in_use, on a daemon that starts and stops them."""
     direct = Api(str(instance.layout.kubeconfig))
     try:
         spec = {"machine": instance.machine, "repo": "gpu-a", "device": ALL}
@@ -152,11 +153,9 @@ def test_revoke_takes_the_grants_of_all_namespaces_and_names_containers_that_sti
         direct.close()
     assert instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", ALL, "-n", "default").exit_code == 0
     assert len(grants(instance)) == 2
-    instance.daemons["gpu-a"].runs("c" * 64, "train", ALL)
     done = instance.rdc("repo", "gpu", "revoke", "gpu-a", "--device", ALL)
     assert (done.exit_code, done.stderr) == (0, "")
     assert "(grant kube-system/another)" in done.stdout
-    assert f"container train (cccccccccccc) of repo gpu-a still runs with {ALL}" in done.stdout
     assert grants(instance) == []
 
 
