@@ -219,7 +219,7 @@ def test_a_daemon_that_is_unsealed_while_it_runs_gets_no_hardware() -> None:
 
             def said() -> tuple[bool, bool]:
                 _, status = asyncio.run(process.control("GET", "/v1/status"))
-                return next((repo["fit"], repo["sealed"]) for repo in status["repos"])
+                return next((repo["fit"], repo["sealed"]) for repo in status["repos"] if repo["name"] == daemon.name)
 
             rig.wait_for(lambda: said() == (True, True), seconds=60)
             shutil.rmtree(process.layout.cdi)
