@@ -114,7 +114,10 @@ class Sweeper:
         for device in sorted(lost):
             self._owed.setdefault(device, self._now())
         first = self._before is None and granted is not None
-        if lost or first or stops != self._stopped:
+        # what ran without a grant and has one now is taken into the ledger
+        gained = set(granted or ()) - set(self._before or ())
+        adopted = any(gained.intersection(seen.devices) for seen in self._held.values())
+        if lost or first or adopted or stops != self._stopped:
             self.look()
         self._before, self._stopped = granted, stops
 

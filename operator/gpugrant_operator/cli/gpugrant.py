@@ -6,6 +6,7 @@ The contract of the arguments; what they do lies in the modules beside this one,
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO
 
@@ -268,6 +269,23 @@ def repo_seal(name: str, root: Path, unit: str | None) -> None:
     from gpugrant_operator.cli import seal_command
 
     seal_command.seal(root, name, unit=unit)
+
+
+@repo.command("adopt")
+@click.argument("name")
+@options.root
+@click.option("--dry-run", is_flag=True, help="Say what would be granted, and write nothing.")
+@options.timeout("30s")
+@click.option("-n", "--namespace", metavar="NAMESPACE", help="Default: the context's, else default.")
+def repo_adopt(name: str, root: Path, dry_run: bool, timeout: timedelta, namespace: str | None) -> None:
+    """Grant to the repo NAME the devices that its running containers use already.
+
+    For a host that used GPUs before it had a gate. What is used in a way that no grant is for is listed, and left as
+    it is.
+    """
+    from gpugrant_operator.cli import adopt_command
+
+    adopt_command.adopt(root, name, namespace=namespace, dry_run=dry_run, timeout=timeout)
 
 
 @repo.command("list")

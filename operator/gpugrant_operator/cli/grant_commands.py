@@ -61,6 +61,11 @@ def grant(
         exclusive=exclusive,
         expires_at=None if expires_in is None else datetime.now(UTC) + expires_in,
     )
+    carry_out(wish, ours, dry_run=dry_run, wait=wait, timeout=timeout)
+
+
+def carry_out(wish: Wish, ours: Session, *, dry_run: bool, wait: bool, timeout: timedelta) -> None:
+    """Grants what is wished for, or with `dry_run` says what would be written."""
     if dry_run:
         planned = _planned(wish, ours)
         _tell(planned)

@@ -125,10 +125,20 @@ def look(upstream: Path) -> Sight | None:
 def info(upstream: Path) -> Mapping[str, Any]:
     """The object that GET /info answers; empty: no answer, or none that is one."""
     try:
-        said = _info(upstream)
+        said = _get(upstream, "/info")
     except (OSError, http.client.HTTPException, ValueError):
         return {}
     return said if isinstance(said, dict) else {}
+
+
+def containers(upstream: Path) -> tuple[Any, ...]:
+    """What `GET /containers/{id}/json` answers for each container that has processes, or will in a moment; one that
+    goes meanwhile is left out. Raises OSError, http.client.HTTPException or ValueError where the daemon can't say."""
+    listed = _get(upstream, "/containers/json")  # of running, paused and restarting ones (moby daemon/list.go)
+    if not isinstance(listed, list):
+        raise ValueError("it does not list its containers")
+    found = (_get(upstream, f"/containers/{one['Id']}/json") for one in listed)
+    return tuple(one for one in found if one is not None)
 
 
 def _pair(version: str) -> tuple[int, int]:
@@ -149,10 +159,11 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def _info(upstream: Path) -> Any:
+def _get(upstream: Path, target: str) -> Any:
+    """The answer's JSON; None for one that is no 200."""
     connection = _Connection(upstream)
     try:
-        connection.request("GET", "/info")
+        connection.request("GET", target)
         answer = connection.getresponse()
         return json.loads(answer.read(_ANSWER_MAX)) if answer.status == 200 else None
     finally:
