@@ -15,8 +15,8 @@ from gpugrant_operator.apiserver.objects import garbage, patch
 from gpugrant_operator.apiserver.objects.resources import Resource
 from gpugrant_operator.apiserver.objects.status import ApiError, Json, Obj
 from gpugrant_operator.apiserver.registry import Options, Registry
+from gpugrant_operator.apiserver.store.history import Event
 from gpugrant_operator.apiserver.store.journal import Key
-from gpugrant_operator.apiserver.store.store import Event
 
 AGAIN = 30.0
 """Seconds until what could not be done is tried again without a change."""
@@ -39,7 +39,7 @@ class Collector:
 
     async def run(self) -> None:
         store = self.registry.store
-        unsubscribe = store.subscribe(self._notice)
+        unsubscribe = store.history.subscribe(self._notice)
         try:
             for resource in store.catalog.resources:
                 for obj in store.head_list(resource):

@@ -27,7 +27,8 @@ from gpugrant_operator.apiserver.objects.selectors import Selector
 from gpugrant_operator.apiserver.objects.status import ApiError, Json, Obj
 from gpugrant_operator.apiserver.registry import Options, Registry, Written
 from gpugrant_operator.apiserver.settings import Settings
-from gpugrant_operator.apiserver.store.store import Store, Stored
+from gpugrant_operator.apiserver.store.history import Stored
+from gpugrant_operator.apiserver.store.store import Store
 from gpugrant_operator.apiserver.watch import Watches
 
 log = structlog.get_logger(__name__)
@@ -276,7 +277,7 @@ class Routes:
         page = http.page(query.get("continue", ""))
         self._check_list_version(query)
         version = self.store.version if page is None else page.version
-        if version < self.store.oldest or version > self.store.version:
+        if version < self.store.history.oldest or version > self.store.version:
             raise status.expired(
                 "The provided continue parameter is too old to display a consistent list result. "
                 "You must start a new list without the continue parameter."

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from gpugrant_operator.apiserver.objects.resources import EVENTS, NAMESPACES
 from gpugrant_operator.apiserver.objects.status import ApiError, Obj
 from gpugrant_operator.apiserver.registry import Options, Registry
-from gpugrant_operator.apiserver.store.store import Event
+from gpugrant_operator.apiserver.store.history import Event
 
 EVENT_SWEEP = 60.0
 """Seconds between two looks at the age of events."""
@@ -24,7 +24,7 @@ class Namespaces:
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
-        unsubscribe = self.registry.store.subscribe(self._notice)
+        unsubscribe = self.registry.store.history.subscribe(self._notice)
         try:
             self._wake.set()
             while True:

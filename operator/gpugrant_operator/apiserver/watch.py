@@ -19,7 +19,8 @@ from gpugrant_operator.apiserver.objects import table
 from gpugrant_operator.apiserver.objects.resources import Resource
 from gpugrant_operator.apiserver.objects.selectors import Selector
 from gpugrant_operator.apiserver.objects.status import ApiError, Obj
-from gpugrant_operator.apiserver.store.store import Event, EventType, Store, Stored
+from gpugrant_operator.apiserver.store.history import Event, EventType, Stored
+from gpugrant_operator.apiserver.store.store import Store
 
 log = structlog.get_logger(__name__)
 
@@ -112,7 +113,7 @@ class Feed:
         self._waiting: deque[tuple[EventType, Stored]] = deque()
         self._news = asyncio.Event()
         self.ended = False
-        self._unsubscribe = store.subscribe(self._take)
+        self._unsubscribe = store.history.subscribe(self._take)
 
     def _take(self, event: Event) -> None:
         seen = visible(self._query, event)
@@ -196,5 +197,5 @@ def _first(store: Store, query: Query) -> list[tuple[EventType, Stored]]:
     if query.since is None:
         objects = store.listed(query.resource, query.namespace)
         return [("ADDED", stored) for stored in objects if query.selector.matches(stored.obj)]
-    seen = (visible(query, event) for event in store.since(query.since))
+    seen = (visible(query, event) for event in store.history.since(query.since))
     return [item for item in seen if item is not None]

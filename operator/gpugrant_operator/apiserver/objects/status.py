@@ -161,6 +161,11 @@ def internal(message: str) -> ApiError:
     return ApiError(500, "InternalError", f"Internal error occurred: {message}")
 
 
+def out_of_storage(message: str) -> ApiError:
+    """507 (RFC 4918 11.5): reads go on, and the same write may be tried again."""
+    return ApiError(507, "InsufficientStorage", message)
+
+
 def _details(plural: str, group: str, name: str) -> Obj:
     details: Obj = {}
     if name:

@@ -48,12 +48,16 @@ class Disk:
             self.sync_dir(folder.parent)
 
     def write_temporary(self, folder: Path, data: bytes) -> Path:
-        """A new file in the folder with these bytes on the medium; a crash leaves a part of it under its own name."""
+        """A new file in the folder with these bytes on the medium; a crash leaves a part of it under its own name, an
+        error nothing."""
         path = folder / f"{TEMPORARY}{secrets.token_hex(8)}"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE_FILE)
         try:
             write_all(descriptor, data)
             os.fsync(descriptor)
+        except OSError:
+            path.unlink()
+            raise
         finally:
             os.close(descriptor)
         return path

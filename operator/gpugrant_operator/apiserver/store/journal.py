@@ -24,6 +24,7 @@ from gpugrant_operator.apiserver.store.disk import PRIVATE_DIR, Disk
 FORMAT = 1
 JOURNAL = "journal.jsonl"
 SNAPSHOT = "snapshot.jsonl"
+RESTORE = "restore a backup (gpugrant store restore FILE)"
 
 log = structlog.get_logger(__name__)
 
@@ -58,7 +59,7 @@ class Record:
     """One object after one change; obj None: it is gone.
 
     `file` and `was` are the hashes of its manifest after and before the change (None: no file); `writes` says that
-    the server itself makes the difference on disk.
+    the server itself makes the difference on disk; `text` is what the file says, where that is a person's text.
     """
 
     key: Key
@@ -68,12 +69,13 @@ class Record:
     was: str | None = None
     writes: bool = False
     origin: Origin | None = None
+    text: str | None = None
 
     def to_json(self) -> Obj:
         entry: Obj = {"key": list(self.key), "rv": self.version}
         if self.obj is not None:
             entry["obj"] = self.obj
-        for name, value in (("file", self.file), ("was", self.was)):
+        for name, value in (("file", self.file), ("was", self.was), ("text", self.text)):
             if value is not None:
                 entry[name] = value
         if self.writes:
@@ -93,6 +95,7 @@ class Record:
             was=entry.get("was"),
             writes=bool(entry.get("writes")),
             origin=_origin(entry.get("origin")),
+            text=entry.get("text"),
         )
 
 
@@ -137,6 +140,19 @@ def parse_line(data: bytes) -> Json | None:
         return None
 
 
+@dataclass
+class Reading:
+    """What the files of a store say; nothing is changed by looking."""
+
+    contents: Contents | None
+    """None: there is no store yet."""
+    sequence: int = 0
+    """The number of the last batch."""
+    size: int = 0
+    """Bytes of the journal that are sound."""
+    snapshot_size: int = 0
+
+
 class Journal:
     """The open log of one store; one thread at a time may call it."""
 
@@ -156,13 +172,14 @@ class Journal:
         """Everything stored; a fresh store gets the given id. Raises DamagedStore or OSError."""
         self.disk.make_dir(self.folder)
         self.folder.chmod(PRIVATE_DIR)
-        contents = self._read_snapshot() or Contents(store_id=store_id, created=created)
-        self._read_journal(contents)
+        found = read(self.folder)
+        contents = found.contents or Contents(store_id=store_id, created=created)
+        self._sequence, self._size, self.snapshot_size = found.sequence, found.size, found.snapshot_size
         self._descriptor = self.disk.open_append(self.folder / JOURNAL)
         if contents.cut:
             self.disk.truncate(self._descriptor, self._size)
             log.warning("torn line cut off", file=str(self.folder / JOURNAL), bytes=contents.cut)
-        if not (self.folder / SNAPSHOT).exists():
+        if found.contents is None:
             self.write_snapshot(contents)
         return contents
 
@@ -182,7 +199,7 @@ class Journal:
             self.disk.sync(self._descriptor)
         except OSError as error:
             # After a failed fsync the kernel may drop the pages and call the next fsync a success (fsyncgate).
-            raise StoreFailed(_sentence(self.folder / JOURNAL, error), fatal=True) from error
+            raise StoreFailed(sentence(self.folder / JOURNAL, error), fatal=True) from error
         self._size += len(data)
         self._sequence += 1
 
@@ -190,26 +207,33 @@ class Journal:
         try:
             self.disk.truncate(self._descriptor, self._size)
         except OSError as second:
-            raise StoreFailed(_sentence(self.folder / JOURNAL, second), fatal=True) from error
-        raise StoreFailed(_sentence(self.folder / JOURNAL, error), fatal=False) from error
+            raise StoreFailed(sentence(self.folder / JOURNAL, second), fatal=True) from error
+        raise StoreFailed(sentence(self.folder / JOURNAL, error), fatal=False) from error
 
     def write_snapshot(self, contents: Contents) -> None:
-        """Puts all objects into a new snapshot and starts an empty journal behind it. Raises OSError.
+        """Puts all objects into a new snapshot and empties the journal behind it. Raises OSError.
 
         A crash between the two leaves old batches in the journal; their numbers say that the snapshot has them.
         """
-        head = {
-            "format": FORMAT,
-            "store": contents.store_id,
-            "created": contents.created,
-            "rv": contents.version,
-            "seq": self._sequence,
-            "count": len(contents.records),
-        }
-        data = b"".join([line(head), *(line(record.to_json()) for record in contents.records.values())])
-        self.disk.replace(self.folder / SNAPSHOT, data)
+        self._replace_snapshot(contents)
         self.disk.truncate(self._descriptor, 0)
         self._size = 0
+
+    def renew(self, contents: Contents) -> None:
+        """A snapshot and a new journal, for one that may end in a batch which was not acknowledged. Raises OSError.
+
+        The doubtful batch loses its number to the snapshot, and its pages go with the old file.
+        """
+        self._sequence += 1
+        self._replace_snapshot(contents)
+        self.disk.replace(self.folder / JOURNAL, b"")
+        descriptor = self.disk.open_append(self.folder / JOURNAL)
+        self.close()
+        self._descriptor, self._size = descriptor, 0
+
+    def _replace_snapshot(self, contents: Contents) -> None:
+        data = snapshot(contents, self._sequence)
+        self.disk.replace(self.folder / SNAPSHOT, data)
         self.snapshot_size = len(data)
 
     def close(self) -> None:
@@ -217,68 +241,91 @@ class Journal:
             self.disk.close(self._descriptor)
             self._descriptor = -1
 
-    def _read_snapshot(self) -> Contents | None:
-        path = self.folder / SNAPSHOT
-        if not path.exists():
-            if (self.folder / JOURNAL).exists() and (self.folder / JOURNAL).stat().st_size:
-                raise DamagedStore(
-                    f"{path} is missing and {self.folder / JOURNAL} is not: put the file back, or move the whole "
-                    "folder away to start an empty store"
-                )
-            return None
-        data = path.read_bytes()
-        rows = (row.rstrip(b"\n") for row in io.BytesIO(data))
-        self.snapshot_size = len(data)
-        head = parse_line(next(rows, b""))
-        if head is None:
-            raise _damaged(path, 1)
-        if head.get("format") != FORMAT:
+
+def snapshot(contents: Contents, sequence: int) -> bytes:
+    """The bytes of a snapshot that has all batches up to that number."""
+    head: Obj = {
+        "format": FORMAT,
+        "store": contents.store_id,
+        "created": contents.created,
+        "rv": contents.version,
+        "seq": sequence,
+        "count": len(contents.records),
+    }
+    if contents.unfinished:
+        head["unfinished"] = [record.to_json() for record in contents.unfinished]
+    return b"".join([line(head), *(line(record.to_json()) for record in contents.records.values())])
+
+
+def read(folder: Path) -> Reading:
+    """The store in this folder as it lies there. Raises DamagedStore or OSError."""
+    path, journal = folder / SNAPSHOT, folder / JOURNAL
+    if path.exists():
+        found = parse_snapshot(path, path.read_bytes())
+    else:
+        if journal.exists() and journal.stat().st_size:
             raise DamagedStore(
-                f"{path} has format {head.get('format')!r}, and this version reads {FORMAT}: use the version that "
-                "wrote it"
+                f"{path} is missing and {journal} is not: put the file back, or move the whole folder away to start "
+                "an empty store"
             )
-        contents = Contents(head["store"], head["created"], int(head["rv"]))
-        self._sequence = int(head["seq"])
-        number = 1
-        for number, row in enumerate(itertools.islice(rows, head["count"]), start=2):
-            value = parse_line(row)
-            if value is None:
+        found = Reading(None)
+    if found.contents is not None:
+        _read_journal(journal, journal.read_bytes() if journal.exists() else b"", found, found.contents)
+    return found
+
+
+def parse_snapshot(path: Path, data: bytes) -> Reading:
+    """The snapshot in these bytes; `path` is for the sentences. Raises DamagedStore."""
+    rows = (row.rstrip(b"\n") for row in io.BytesIO(data))
+    head = parse_line(next(rows, b""))
+    if head is None:
+        raise _damaged(path, 1)
+    if head.get("format") != FORMAT:
+        raise DamagedStore(
+            f"{path} has format {head.get('format')!r}, and this version reads {FORMAT}: use the version that wrote it"
+        )
+    contents = Contents(head["store"], head["created"], int(head["rv"]))
+    contents.unfinished = [Record.from_json(entry) for entry in head.get("unfinished", ())]
+    number = 1
+    for number, row in enumerate(itertools.islice(rows, head["count"]), start=2):
+        value = parse_line(row)
+        if value is None:
+            raise _damaged(path, number)
+        _take(contents, [Record.from_json(value)])
+    if len(contents.records) != head["count"]:
+        raise _damaged(path, number + 1)
+    return Reading(contents, sequence=int(head["seq"]), snapshot_size=len(data))
+
+
+def _read_journal(path: Path, data: bytes, found: Reading, contents: Contents) -> None:
+    offset, number = 0, 0
+    while offset < len(data):
+        number += 1
+        end = data.find(b"\n", offset)
+        batch = parse_line(data[offset:end]) if end >= 0 else None
+        if batch is None:
+            if 0 <= end < len(data) - 1:
                 raise _damaged(path, number)
-            _take(contents, [Record.from_json(value)])
-        if len(contents.records) != head["count"]:
-            raise _damaged(path, number + 1)
-        return contents
+            contents.cut = len(data) - offset
+            break
+        _take_batch(path, number, found, contents, batch)
+        offset = end + 1
+    found.size = offset
 
-    def _read_journal(self, contents: Contents) -> None:
-        path = self.folder / JOURNAL
-        data = path.read_bytes() if path.exists() else b""
-        offset, number = 0, 0
-        while offset < len(data):
-            number += 1
-            end = data.find(b"\n", offset)
-            batch = parse_line(data[offset:end]) if end >= 0 else None
-            if batch is None:
-                if 0 <= end < len(data) - 1:
-                    raise _damaged(path, number)
-                contents.cut = len(data) - offset
-                break
-            self._take_batch(path, number, contents, batch)
-            offset = end + 1
-        self._size = offset
 
-    def _take_batch(self, path: Path, number: int, contents: Contents, batch: Json) -> None:
-        if batch["seq"] <= self._sequence:
-            return  # the snapshot has it already
-        if batch["seq"] != self._sequence + 1:
-            raise DamagedStore(
-                f"{path} line {number}: batch {self._sequence + 1} is missing, so acknowledged writes are lost: "
-                "restore a backup, or move the folder away to start an empty store"
-            )
-        self._sequence = batch["seq"]
-        records = [Record.from_json(entry) for entry in batch["records"]]
-        _take(contents, records)
-        late = [Record.from_json(entry) for entry in batch.get("unfinished", ())]
-        contents.unfinished = [] if batch.get("closed") else [*late, *(r for r in records if r.writes)]
+def _take_batch(path: Path, number: int, found: Reading, contents: Contents, batch: Json) -> None:
+    if batch["seq"] <= found.sequence:
+        return  # the snapshot has it already
+    if batch["seq"] != found.sequence + 1:
+        raise DamagedStore(
+            f"{path} line {number}: batch {found.sequence + 1} is missing, so acknowledged writes are lost: "
+            f"{RESTORE}, or move the folder away to start an empty store"
+        )
+    found.sequence = batch["seq"]
+    records = [Record.from_json(entry) for entry in batch["records"]]
+    _take(contents, records)
+    late = [Record.from_json(entry) for entry in batch.get("unfinished", ())]
+    contents.unfinished = [] if batch.get("closed") else [*late, *(r for r in records if r.writes)]
 
 
 def _take(contents: Contents, records: Iterable[Record]) -> None:
@@ -292,10 +339,11 @@ def _take(contents: Contents, records: Iterable[Record]) -> None:
 
 def _damaged(path: Path, number: int) -> DamagedStore:
     return DamagedStore(
-        f"{path} line {number} is damaged, and what follows it was acknowledged: restore a backup, or move the "
+        f"{path} line {number} is damaged, and what follows it was acknowledged: {RESTORE}, or move the "
         "folder away to start an empty store (the manifests stay)"
     )
 
 
-def _sentence(path: Path, error: OSError) -> str:
+def sentence(path: Path, error: OSError) -> str:
+    """Why the medium did not take a write, for a person."""
     return f"{path} can't be written: {error.strerror or 'input/output error'}"

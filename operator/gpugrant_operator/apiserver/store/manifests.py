@@ -1,7 +1,8 @@
 """Objects as readable YAML files, and back: which part of an object a person owns, and where its file lies.
 
 `objects/<plural>/<namespace or _cluster>/<name>.yaml` holds apiVersion, kind, name, namespace, labels, annotations and
-the spec. Nothing that the server adds is ever written here, so that a folder under Git stays quiet.
+the spec. A name may have 253 characters, and that of a file 255 bytes: a longer one goes on in a folder `<begin>~`.
+Nothing that the server adds is ever written here, so that a folder under Git stays quiet.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from gpugrant_operator.apiserver.objects.decode import BadYamlError, from_yaml
 from gpugrant_operator.apiserver.objects.resources import Catalog, Resource
 from gpugrant_operator.apiserver.objects.status import Json, Obj
 from gpugrant_operator.apiserver.store.disk import TEMPORARY
-from gpugrant_operator.apiserver.store.journal import Key
+from gpugrant_operator.apiserver.store.journal import Key, Record
 
 OBJECTS = "objects"
 CLUSTER = "_cluster"
 SUFFIXES = (".yaml", ".yml", ".json")
+
+LONGEST = 230
+"""Characters of a name that make one file's name, with room for our suffixes; "~" is in no object's name."""
 
 SERVER_ANNOTATIONS = ("kubectl.kubernetes.io/", "kopf.zalando.org/", "kopf.dev/")
 """Annotations that tools write for themselves: they stay in the journal."""
@@ -40,7 +44,10 @@ def digest(data: bytes) -> str:
 def place(root: Path, resource: Resource, key: Key) -> Path:
     """The one file of an object."""
     _, namespace, name = key
-    return root / OBJECTS / resource.plural / (namespace or CLUSTER) / f"{name}.yaml"
+    folder = root / OBJECTS / resource.plural / (namespace or CLUSTER)
+    if len(name) > LONGEST:
+        return folder / f"{name[:LONGEST]}~" / f"{name[LONGEST:]}.yaml"
+    return folder / f"{name}.yaml"
 
 
 def own_annotations(obj: Mapping[str, Json]) -> dict[str, str]:
@@ -112,6 +119,13 @@ def dump(obj: Mapping[str, Json]) -> bytes:
     return text.encode("utf-8")
 
 
+def text_of(record: Record) -> bytes:
+    """The bytes of the manifest of a record that has an object."""
+    if record.text is not None:
+        return record.text.encode()
+    return dump(desired(record.obj or {}))
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """A file and the object that it must be, by its place; `resource` None: no object may lie there."""
@@ -134,12 +148,19 @@ def scan(root: Path, catalog: Catalog) -> Iterator[Found]:
 
 def locate(root: Path, path: Path, catalog: Catalog) -> Found:
     parts = PurePosixPath(path.relative_to(root).as_posix()).parts
-    if len(parts) == 4 and parts[0] == OBJECTS and parts[3].endswith(".yaml"):
-        resource = catalog.by_plural(parts[1])
-        if resource is not None and (parts[2] != CLUSTER) == resource.namespaced:
-            namespace = parts[2] if resource.namespaced else ""
-            return Found(path, resource, (resource.id, namespace, parts[3].removesuffix(".yaml")))
-    return Found(path, None, None)
+    if len(parts) not in (4, 5) or parts[0] != OBJECTS or not _is_text(parts):
+        return Found(path, None, None)
+    resource = catalog.by_plural(parts[1])
+    if resource is None or (parts[2] == CLUSTER) == resource.namespaced:
+        return Found(path, None, None)
+    name = "".join(part.removesuffix("~") for part in parts[3:]).removesuffix(".yaml")
+    key = (resource.id, parts[2] if resource.namespaced else "", name)
+    return Found(path, resource, key) if place(root, resource, key) == path else Found(path, None, None)
+
+
+def _is_text(parts: tuple[str, ...]) -> bool:
+    """Other names can't be told in an event, nor kept in the journal."""
+    return all(part.isprintable() for part in parts)
 
 
 def read(data: bytes, resource: Resource, key: Key) -> Obj:

@@ -9,65 +9,32 @@ commit point leaves nothing of a change, one behind it leaves a change that the 
 from __future__ import annotations
 
 import asyncio
-import bisect
-import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import structlog
 
 from gpugrant_operator.apiserver.objects import sharing
 from gpugrant_operator.apiserver.objects.resources import Catalog, Resource
-from gpugrant_operator.apiserver.objects.status import ApiError, Obj, expired, internal
+from gpugrant_operator.apiserver.objects.status import ApiError, Obj, bad_request, out_of_storage
 from gpugrant_operator.apiserver.store import manifests
-from gpugrant_operator.apiserver.store.disk import Disk, read_regular
+from gpugrant_operator.apiserver.store.disk import Disk
+from gpugrant_operator.apiserver.store.history import Event, EventType, History, Stored
 from gpugrant_operator.apiserver.store.journal import Contents, Journal, Key, Origin, Record, StoreFailed
-
-EVENT_LOG = 5_000
-"""Changes that a watch can resume over; more than two of every grant of the largest machine."""
-
-ENCODED = 1_000
-"""Objects whose JSON is kept beside them: enough for a burst of changes, and no second copy of a whole store."""
+from gpugrant_operator.apiserver.store.shelf import Shelf
+from gpugrant_operator.apiserver.store.writer import Write, Writer
 
 MAX_BATCH = 500
 """Changes made durable together."""
 
+PROBE = 2.0
+"""Seconds between two tries of a medium that took no write."""
+
 log = structlog.get_logger(__name__)
-
-EventType = Literal["ADDED", "MODIFIED", "DELETED"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Stored:
-    """One version of one object."""
-
-    obj: Obj
-
-    @property
-    def raw(self) -> bytes:
-        """Its JSON, made once for all watchers of a change."""
-        return _encoded(self)
-
-
-@lru_cache(maxsize=ENCODED)
-def _encoded(stored: Stored) -> bytes:
-    return json.dumps(stored.obj, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One committed change. `before` is what a selector compares with: an object can leave a selection."""
-
-    version: int
-    type: EventType
-    key: Key
-    now: Stored
-    before: Stored | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,43 +56,43 @@ class Change:
 
 @dataclass
 class _Pending:
-    """A change on its way to the medium."""
+    """A change that was decided and is not durable yet."""
 
-    record: Record
+    write: Write
     event: Event
-    data: bytes | None
     done: asyncio.Future[Obj]
-    temporary: Path | None = None
+
+    @property
+    def record(self) -> Record:
+        return self.write.record
 
 
 class Store:
-    """See the module. All methods belong to the event loop; the private ones named `_persist…` to one thread."""
+    """See the module. All methods belong to the event loop; a Writer does the work of the one thread."""
 
-    def __init__(self, *, catalog: Catalog, root: Path, journal: Journal, disk: Disk, compact_bytes: int) -> None:
+    def __init__(
+        self, *, catalog: Catalog, root: Path, journal: Journal, disk: Disk, compact_bytes: int, probe: float = PROBE
+    ) -> None:
         self.catalog = catalog
-        self._compact_bytes = compact_bytes
-        self.root = root
         self.failure = ""
         """Why the medium takes no writes; empty: it does."""
-        self.late: dict[Key, Record] = {}
-        """Committed changes whose manifest could not be put in place yet."""
-        self._journal = journal
-        self._disk = disk
-        self._objects: dict[str, dict[tuple[str, str], Stored]] = {r.id: {} for r in catalog.resources}
-        self._order: dict[str, list[tuple[str, str]]] = {r.id: [] for r in catalog.resources}
+        self._compact_bytes = compact_bytes
+        self._probe_interval = probe
+        self._writer = Writer(catalog, root, journal, disk)
+        self._shelf: Shelf[Stored] = Shelf(resource.id for resource in catalog.resources)
+        self._unknown: dict[Key, Record] = {}
+        """Objects of kinds that this version does not serve; kept as they are for one that does."""
         self._files: dict[Key, str] = {}
         self._origins: dict[Key, Origin] = {}
         self._pending: dict[Key, _Pending] = {}
         self._queue: deque[_Pending] = deque()
         self._wake = asyncio.Event()
-        self._listeners: set[Callable[[Event], None]] = set()
-        self.events: deque[Event] = deque(maxlen=EVENT_LOG)
-        self.version = self.oldest = 0
-        """The resourceVersion of the last committed change, and the one behind which all changes are in `events`."""
+        self.history = History()
         self.store_id = self.created = ""
         """The store's own id and the time of its making (RFC 3339)."""
         self._next = 0
-        self._fatal = False
+        self._in_doubt = False
+        """What the journal holds at its end is not known: nothing is written until there is a new one."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
     # --- opening ----------------------------------------------------------------------------------------------
@@ -133,54 +100,52 @@ class Store:
     def load(self, contents: Contents) -> None:
         """Takes what the journal holds; finishes the manifests of the last batch before a crash."""
         self.store_id, self.created = contents.store_id, contents.created
-        self._next = self.version = self.oldest = max(contents.version, int(STATIC_VERSION))
+        self._next = max(contents.version, int(STATIC_VERSION))
+        self.history.begin(self._next)
+        self._writer.sweep()
         for key, record in contents.records.items():
-            if record.obj is None or key[0] not in self._objects:
+            resource = self.catalog.by_id(key[0])
+            if record.obj is None:
                 continue
-            self._put(key, Stored(record.obj))
+            if resource is None:
+                self._unknown[key] = record
+                continue
+            self._shelf.put(key, Stored(_of_this_version(record.obj, resource)))
             if record.file is not None:
                 self._files[key] = record.file
             if record.origin is not None:
                 self._origins[key] = record.origin
+        if self._unknown:
+            log.warning("objects of unknown kinds are kept and not served", objects=len(self._unknown))
         for record in contents.unfinished:
-            self._finish(record)
+            self._writer.finish(record)
 
-    def _finish(self, record: Record) -> None:
-        path = self._path(record.key)
-        if path is None:
-            return
-        there = _hash(path)
-        if there == record.file or there != record.was:
-            return  # already done, or a person has been at it since: the scan looks at it
-        log.info("manifest written again after a crash", file=str(path))
-        if record.file is None or record.obj is None:
-            self._disk.unlink(path)
-        else:
-            self._disk.make_dir(path.parent)
-            self._disk.replace(path, manifests.dump(manifests.desired(record.obj)))
+    @property
+    def version(self) -> int:
+        """The resourceVersion of the last committed change."""
+        return self.history.version
 
     @property
     def size(self) -> int:
         """Committed objects."""
-        return sum(len(objects) for objects in self._objects.values())
+        return len(self._shelf)
+
+    @property
+    def late(self) -> Mapping[Key, Record]:
+        """Committed changes whose manifest could not be put in place yet."""
+        return self._writer.late
 
     # --- reading ----------------------------------------------------------------------------------------------
 
     def get(self, resource: Resource, namespace: str, name: str) -> Stored | None:
         """The committed object."""
-        return self._objects[resource.id].get((namespace, name))
+        return self._shelf.of(resource.id).get((namespace, name))
 
     def listed(
         self, resource: Resource, namespace: str | None = None, *, after: tuple[str, str] | None = None
     ) -> Iterator[Stored]:
         """Committed objects by (namespace, name), behind `after` when that is given."""
-        order, objects = self._order[resource.id], self._objects[resource.id]
-        start = (namespace, "") if namespace is not None else ("", "")
-        index = bisect.bisect_left(order, start) if after is None else bisect.bisect_right(order, after)
-        for position in range(index, len(order)):
-            if namespace is not None and order[position][0] != namespace:
-                return
-            yield objects[order[position]]
+        return self._shelf.listed(resource.id, namespace, after)
 
     def head(self, resource: Resource, namespace: str, name: str) -> Obj | None:
         """The newest object, committed or not: what a decision must be made on."""
@@ -194,7 +159,7 @@ class Store:
         """All newest objects of a resource, committed or not, in no order."""
         found = {
             (resource.id, *key): stored.obj
-            for key, stored in self._objects[resource.id].items()
+            for key, stored in self._shelf.of(resource.id).items()
             if namespace is None or key[0] == namespace
         }
         for key, pending in self._pending.items():
@@ -239,37 +204,20 @@ class Store:
     async def restore(self, keys: Sequence[Key]) -> None:
         """Writes the manifests of these committed objects again where none lie, and sees to it until it is done."""
         for key in keys:
-            stored, resource = self._objects[key[0]].get((key[1], key[2])), self.catalog.by_id(key[0])
+            resource = self.catalog.by_id(key[0])
+            stored = self._shelf.of(key[0]).get((key[1], key[2])) if resource is not None else None
             if stored is None or resource is None or not resource.desired or key in self._pending:
                 continue
             file = manifests.digest(manifests.dump(manifests.desired(stored.obj)))
             version = int(stored.obj["metadata"]["resourceVersion"])
-            # Said in the journal first: an absent file would else count as deleted by hand after a crash.
-            self.late[key] = Record(key, stored.obj, version, file, None, writes=True)
+            self._writer.late[key] = Record(key, stored.obj, version, file, None, writes=True)
             self._files[key] = file
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._persist_restored)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._writer.restore)
 
-    def _persist_restored(self) -> None:
-        try:
-            self._journal.append([], unfinished=list(self.late.values()))
-        except StoreFailed as error:
-            log.error("store failed", error=str(error), fatal=error.fatal)
-        self._persist_late()
-
-    # --- watching ---------------------------------------------------------------------------------------------
-
-    def subscribe(self, listener: Callable[[Event], None]) -> Callable[[], None]:
-        """Calls the listener with every committed change from now on; the result ends that."""
-        self._listeners.add(listener)
-        return lambda: self._listeners.discard(listener)
-
-    def since(self, version: int) -> Iterable[Event]:
-        """Committed changes after that version; raises ApiError 410 where they are not all known."""
-        if version > self.version:
-            raise expired(f"too large resource version: {version}, current: {self.version}")
-        if version < self.oldest:
-            raise expired(f"too old resource version: {version} ({self.oldest})")
-        return (event for event in self.events if event.version > version)
+    async def retry_late(self) -> None:
+        """Tries again to put manifests in place whose rename failed."""
+        if self.late and not self._pending:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._writer.finish_late)
 
     # --- writing ----------------------------------------------------------------------------------------------
 
@@ -278,12 +226,12 @@ class Store:
 
         Must be called in the same step as the decision. Raises ApiError where the store takes no writes.
         """
-        if self._fatal:
-            raise ApiError(500, "InternalError", f"the store takes no writes: {self.failure}")
-        self._next += 1
+        if self._in_doubt:
+            raise self._refusal()
         before = self.head(*self._split(change.key))
-        record, event, data = self._prepare(change, before, self._next)
-        pending = _Pending(record, event, data, asyncio.get_running_loop().create_future())
+        write, event = self._prepare(change, before, self._next + 1)
+        self._next += 1
+        pending = _Pending(write, event, asyncio.get_running_loop().create_future())
         self._pending[change.key] = pending
         self._queue.append(pending)
         self._wake.set()
@@ -295,17 +243,21 @@ class Store:
             raise RuntimeError(f"no resource {key[0]}")
         return resource, key[1], key[2]
 
-    def _prepare(self, change: Change, before: Obj | None, version: int) -> tuple[Record, Event, bytes | None]:
+    def _prepare(self, change: Change, before: Obj | None, version: int) -> tuple[Write, Event]:
         obj = sharing.shared(_versioned(change.obj, version), before) if change.obj is not None else None
         shown = obj if obj is not None else _versioned(change.last or before or {}, version)
         kind: EventType = "DELETED" if obj is None else ("MODIFIED" if before is not None else "ADDED")
         event = Event(version, kind, change.key, Stored(shown), Stored(before) if before is not None else None)
+        try:
+            _ = event.now.raw
+        except UnicodeEncodeError as error:
+            raise bad_request("the object has a lone surrogate, which is no text") from error
         was = self.file_of(change.key)
         origin = (change.origin or self.origin_of(change.key)) if obj is not None else None
         data, file = (None, None) if origin is not None else self._manifest(change, obj, before, was)
         writes = not change.from_file and file != was
         record = Record(change.key, obj, version, file, was, writes=writes, origin=origin)
-        return record, event, data
+        return Write(record, data), event
 
     def _manifest(
         self, change: Change, obj: Obj | None, before: Obj | None, was: str | None
@@ -330,146 +282,80 @@ class Store:
 
     async def run(self) -> None:
         """Makes submitted changes durable, batch after batch, until it is cancelled."""
-        loop = asyncio.get_running_loop()
         while True:
-            await self._wake.wait()
+            try:
+                async with asyncio.timeout(self._probe_interval if self.failure else None):
+                    await self._wake.wait()
+            except TimeoutError:
+                await self._probe()
+                continue
             self._wake.clear()
             while self._queue:
                 batch = [self._queue.popleft() for _ in range(min(len(self._queue), MAX_BATCH))]
                 try:
-                    await asyncio.shield(loop.run_in_executor(self._thread, self._persist, batch))
+                    await self._in_thread(partial(self._writer.persist, [pending.write for pending in batch]))
                 except StoreFailed as error:
                     self._fail(batch, error)
                 else:
                     self._publish(batch)
-            await self._maintain(loop)
+            await self._maintain()
 
-    async def _maintain(self, loop: asyncio.AbstractEventLoop) -> None:
-        full = self._journal.size > max(self._compact_bytes, 2 * self._journal.snapshot_size)
-        if full and not self.late and not self._fatal:
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        """Whatever goes wrong and was not foreseen leaves the journal in doubt, and the store running."""
+
+        def guarded() -> None:
             try:
-                await loop.run_in_executor(self._thread, self._journal.write_snapshot, self.contents())
-            except OSError as error:
-                log.warning("snapshot not written", error=error.strerror)
+                work()
+            except (StoreFailed, OSError):
+                raise
+            except Exception as error:
+                log.exception("store failed")
+                raise StoreFailed(f"{type(error).__name__}: {error}", fatal=True) from error
+
+        await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, guarded))
+
+    async def _probe(self) -> None:
+        """Whether the medium takes writes again; a journal in doubt is replaced by what is committed."""
+        try:
+            if self._in_doubt:
+                contents = self.contents()
+                await self._in_thread(partial(self._writer.renew, contents))
+                self._in_doubt = False
+            await self._in_thread(self._writer.probe)
+        except StoreFailed as error:
+            self.failure, self._in_doubt = str(error), self._in_doubt or error.fatal
+        else:
+            log.info("the store takes writes again")
+            self.failure = ""
+
+    async def _maintain(self) -> None:
+        if self._writer.is_long(self._compact_bytes) and not self.failure:
+            contents = self.contents()
+            try:
+                await self._in_thread(partial(self._writer.snapshot, contents))
+            except (OSError, StoreFailed) as error:
+                log.warning("snapshot not written", error=str(error))
 
     def contents(self) -> Contents:
         """All that is committed, as the journal keeps it."""
         records = {
-            (identity, *key): Record(
-                (identity, *key),
+            key: Record(
+                key,
                 stored.obj,
                 int(stored.obj["metadata"]["resourceVersion"]),
-                self._files.get((identity, *key)),
-                origin=self._origins.get((identity, *key)),
+                self._files.get(key),
+                origin=self._origins.get(key),
             )
-            for identity, objects in self._objects.items()
-            for key, stored in objects.items()
+            for key, stored in self._shelf.items()
             if stored.obj["metadata"]["resourceVersion"] != STATIC_VERSION
         }
-        return Contents(self.store_id, self.created, self.version, records)
+        return Contents(self.store_id, self.created, self.version, {**self._unknown, **records})
 
     async def close(self) -> None:
         """Says in the journal that every manifest is in place, and closes the files; call it after `run` has ended."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+        closing = partial(self._writer.close, in_doubt=self._in_doubt)
+        await asyncio.get_running_loop().run_in_executor(self._thread, closing)
         self._thread.shutdown()
-
-    def _close(self) -> None:
-        if not self._fatal:
-            try:
-                self._journal.append([], unfinished=list(self.late.values()), closing=not self.late)
-            except StoreFailed as error:
-                log.warning("journal not closed", error=str(error))
-        self._journal.close()
-
-    # --- the one thread ---------------------------------------------------------------------------------------
-
-    def _persist(self, batch: Sequence[_Pending]) -> None:
-        try:
-            for pending in batch:
-                if pending.data is not None:
-                    folder = self._existing_folder(pending.record.key)
-                    pending.temporary = self._disk.write_temporary(folder, pending.data)
-        except OSError as error:
-            self._drop_temporaries(batch)
-            raise StoreFailed(f"a manifest can't be written: {error.strerror}", fatal=False) from error
-        try:
-            self._journal.append([p.record for p in batch], unfinished=list(self.late.values()))
-        except StoreFailed:
-            self._drop_temporaries(batch)
-            raise
-        self._place(batch)
-
-    def _existing_folder(self, key: Key) -> Path:
-        path = self._path(key)
-        if path is None:
-            raise OSError("no manifest folder")
-        self._disk.make_dir(path.parent)
-        return path.parent
-
-    def _drop_temporaries(self, batch: Sequence[_Pending]) -> None:
-        for pending in batch:
-            if pending.temporary is not None:
-                try:
-                    self._disk.unlink(pending.temporary)
-                except OSError as error:
-                    log.warning("temporary file left", file=str(pending.temporary), error=error.strerror)
-
-    def _place(self, batch: Sequence[_Pending]) -> None:
-        """Behind the commit point: a failure here is made good later, never reported as a failed write."""
-        folders: set[Path] = set()
-        placed: list[Record] = []
-        for pending in batch:
-            path = self._path(pending.record.key)
-            if path is None or not pending.record.writes:
-                continue
-            try:
-                self._keep_edits(path, pending.record)
-                if pending.temporary is not None:
-                    self._disk.rename(pending.temporary, path)
-                else:
-                    self._disk.unlink(path)
-                folders.add(path.parent)
-                placed.append(pending.record)
-            except OSError as error:
-                self._put_off(pending.record, path, error)
-        try:
-            for folder in folders:
-                self._disk.sync_dir(folder)
-        except OSError as error:
-            for record in placed:
-                self._put_off(record, folder, error)
-        else:
-            for record in placed:
-                self.late.pop(record.key, None)
-
-    def _keep_edits(self, path: Path, record: Record) -> None:
-        """A file with other bytes than ours is somebody's work that was not (yet) taken: it gets a second name."""
-        there = _hash(path)
-        if there not in (None, record.was, record.file):
-            copy = path.with_suffix(".yaml.replaced")
-            self._disk.keep_copy(path, copy)
-            log.warning("edited manifest replaced", file=str(path), copy=str(copy))
-
-    def _put_off(self, record: Record, path: Path, error: OSError) -> None:
-        self.late[record.key] = record
-        log.error("manifest not written", file=str(path), error=error.strerror)
-
-    def _path(self, key: Key) -> Path | None:
-        resource = self.catalog.by_id(key[0])
-        return manifests.place(self.root, resource, key) if resource is not None and resource.desired else None
-
-    async def retry_late(self) -> None:
-        """Tries again to put manifests in place whose rename failed."""
-        if self.late and not self._pending:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._persist_late)
-
-    def _persist_late(self) -> None:
-        for key, record in list(self.late.items()):
-            try:
-                self._finish(record)
-                del self.late[key]
-            except OSError as error:
-                log.error("manifest not written", key=key, error=error.strerror)
 
     # --- after a batch ----------------------------------------------------------------------------------------
 
@@ -480,9 +366,9 @@ class Store:
             if self._pending.get(record.key) is pending:
                 del self._pending[record.key]
             if record.obj is None:
-                self._remove(record.key)
+                self._shelf.remove(record.key)
             else:
-                self._put(record.key, pending.event.now)
+                self._shelf.put(record.key, pending.event.now)
             if record.file is None:
                 self._files.pop(record.key, None)
             else:
@@ -491,48 +377,31 @@ class Store:
                 self._origins.pop(record.key, None)
             else:
                 self._origins[record.key] = record.origin
-            self._announce(pending.event)
+            self.history.announce(pending.event)
         for pending in batch:
             if not pending.done.done():
                 pending.done.set_result(pending.event.now.obj)
 
-    def _announce(self, event: Event) -> None:
-        if len(self.events) == self.events.maxlen:
-            self.oldest = self.events[0].version
-        self.events.append(event)
-        self.version = event.version
-        for listener in tuple(self._listeners):
-            listener(event)
-
     def _fail(self, batch: Sequence[_Pending], error: StoreFailed) -> None:
         """Nothing of the batch is stored, and whatever was decided on top of it falls with it."""
         self.failure = str(error)
-        self._fatal = self._fatal or error.fatal
+        self._in_doubt = self._in_doubt or error.fatal
         log.error("store failed", error=self.failure, fatal=error.fatal)
         doomed = [*batch, *self._queue]
         self._queue.clear()
         self._pending.clear()
         for pending in doomed:
             if not pending.done.done():
-                pending.done.set_exception(internal(f"the change is not stored: {self.failure}"))
+                pending.done.set_exception(self._refusal())
+
+    def _refusal(self) -> ApiError:
+        return out_of_storage(f"the change is not stored: {self.failure}; writes work again when the medium does")
 
     # --- memory -----------------------------------------------------------------------------------------------
 
     def put_static(self, resource: Resource, obj: Obj) -> None:
         """An object of the server itself, which no request changes and no file keeps."""
-        self._put((resource.id, obj["metadata"].get("namespace", ""), obj["metadata"]["name"]), Stored(obj))
-
-    def _put(self, key: Key, stored: Stored) -> None:
-        identity, short = key[0], (key[1], key[2])
-        if short not in self._objects[identity]:
-            bisect.insort(self._order[identity], short)
-        self._objects[identity][short] = stored
-
-    def _remove(self, key: Key) -> None:
-        identity, short = key[0], (key[1], key[2])
-        if self._objects[identity].pop(short, None) is not None:
-            order = self._order[identity]
-            del order[bisect.bisect_left(order, short)]
+        self._shelf.put((resource.id, obj["metadata"].get("namespace", ""), obj["metadata"]["name"]), Stored(obj))
 
 
 STATIC_VERSION = "1"
@@ -543,11 +412,6 @@ def _versioned(obj: Obj, version: int) -> Obj:
     return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}
 
 
-def _hash(path: Path) -> str | None:
-    """The hash of what lies there; None: nothing. Something that is no manifest has a hash that no manifest has."""
-    try:
-        return manifests.digest(read_regular(path))
-    except FileNotFoundError:
-        return None
-    except OSError:
-        return "unreadable"
+def _of_this_version(obj: Obj, resource: Resource) -> Obj:
+    """An object that was stored at another version of its kind, by Kubernetes' conversion strategy None."""
+    return obj if obj["apiVersion"] == resource.api_version else {**obj, "apiVersion": resource.api_version}

@@ -127,7 +127,7 @@ class Opened:
 
 
 @asynccontextmanager
-async def opened(settings: Settings, disk: Disk) -> AsyncIterator[Opened]:
+async def opened(settings: Settings, disk: Disk, *, probe: float = 2.0) -> AsyncIterator[Opened]:
     journal = Journal(settings.layout.store, disk)
     contents = journal.open(store_id="id", created="2026-01-01T00:00:00Z")
     store = Store(
@@ -136,6 +136,7 @@ async def opened(settings: Settings, disk: Disk) -> AsyncIterator[Opened]:
         journal=journal,
         disk=disk,
         compact_bytes=settings.compact_bytes,
+        probe=probe,
     )
     store.load(contents)
     registry = Registry(store, replace(settings, disk=disk))
@@ -211,8 +212,8 @@ def _expected(verb: str, before: Obj | None, value: dict[str, Any]) -> Obj | Non
     return {**before, "spec": {**before["spec"], **value.get("spec", {})}}
 
 
-def _namespace() -> Obj:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+def _namespace(name: str = "default") -> Obj:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
 def _same(found: Obj | None, wanted: Obj | None) -> bool:
@@ -334,7 +335,7 @@ async def test_a_full_disk_refuses_and_recovers(settings: Settings, make_widget:
         disk.broken = broken
         with pytest.raises(ApiError, match="No space left on device") as refused:
             await api.registry.patch(widgets, "default", "a", MERGE, {"spec": {"size": 9}}, Options())
-        assert refused.value.code == 500
+        assert (refused.value.code, refused.value.reason) == (507, "InsufficientStorage")
         assert api.store.head(widgets, "default", "a") == _obj(api.store, "a")
         assert _obj(api.store, "a")["spec"]["size"] == 3
         disk.broken = ""
@@ -353,23 +354,83 @@ def _obj(store: Store, name: str) -> Obj:
     return stored.obj
 
 
-@pytest.mark.parametrize("broken", ["sync", "append truncate"])
-async def test_when_the_state_of_the_log_is_unknown_nothing_more_is_written(
-    settings: Settings, make_widget: Any, broken: str
+@pytest.mark.parametrize("broken", ["sync", "append truncate", "sync write", "append truncate write"])
+async def test_a_log_whose_end_is_unknown_is_replaced_before_anything_more_is_written(
+    settings: Settings, eventually: Any, broken: str
 ) -> None:
     disk = FullDisk()
-    async with opened(settings, disk) as api:
+    async with opened(settings, disk, probe=0.05) as api:
         await api.registry.create(NAMESPACES, "", _namespace(), Options())
         disk.broken = broken
-        with pytest.raises(ApiError):
-            await api.registry.create(NAMESPACES, "", {**_namespace(), "metadata": {"name": "x"}}, Options())
+        with pytest.raises(ApiError) as refused:
+            await api.registry.create(NAMESPACES, "", _namespace("x"), Options())
+        assert refused.value.code == 507
+        if "write" in broken.split():  # a probe can't mend it as long as the medium takes nothing
+            with pytest.raises(ApiError, match="the change is not stored"):
+                await api.registry.create(NAMESPACES, "", _namespace("y"), Options())
+        assert api.store.get(NAMESPACES, "", "default") is not None
+        version = api.store.version
         disk.broken = ""
-        with pytest.raises(ApiError, match="the store takes no writes"):
-            await api.registry.create(NAMESPACES, "", {**_namespace(), "metadata": {"name": "y"}}, Options())
-        assert api.store.get(NAMESPACES, "", "default") is not None
+        await eventually(lambda: not api.store.failure)
+        made = await api.registry.create(NAMESPACES, "", _namespace("z"), Options())
+        assert int(made.obj["metadata"]["resourceVersion"]) > version
     async with opened(settings, Disk()) as api:
-        assert api.store.get(NAMESPACES, "", "default") is not None
-        assert api.store.get(NAMESPACES, "", "y") is None
+        names = {obj["metadata"]["name"] for obj in api.store.head_list(NAMESPACES)}
+        assert names == {"default", "z"}
+        assert not list(settings.layout.state.rglob(f"{TEMPORARY}*"))
+
+
+async def test_what_was_not_foreseen_ends_one_batch_and_not_the_store(settings: Settings, eventually: Any) -> None:
+    class OddDisk(Disk):
+        odd = False
+
+        def append(self, descriptor: int, data: bytes) -> None:
+            if self.odd:
+                raise RuntimeError("odd")
+            super().append(descriptor, data)
+
+    disk = OddDisk()
+    async with opened(settings, disk, probe=0.05) as api:
+        await api.registry.create(NAMESPACES, "", _namespace(), Options())
+        disk.odd = True
+        with pytest.raises(ApiError, match="RuntimeError: odd"):
+            await api.registry.create(NAMESPACES, "", _namespace("x"), Options())
+        disk.odd = False
+        await eventually(lambda: not api.store.failure)
+        await api.registry.create(NAMESPACES, "", _namespace("y"), Options())
+        assert {obj["metadata"]["name"] for obj in api.store.head_list(NAMESPACES)} == {"default", "y"}
+
+
+async def test_a_text_that_is_none_is_refused_and_leaves_the_store_whole(settings: Settings) -> None:
+    async with opened(settings, Disk()) as api:
+        body = _namespace()
+        body["metadata"]["annotations"] = {"a": "\udcff"}
+        with pytest.raises(ApiError) as refused:
+            await api.registry.create(NAMESPACES, "", body, Options())
+        assert refused.value.code == 400
+        await api.registry.create(NAMESPACES, "", _namespace(), Options())
+
+
+async def test_a_late_manifest_outlives_a_journal_that_is_replaced(
+    settings: Settings, make_widget: Any, eventually: Any
+) -> None:
+    disk = FullDisk()
+    async with opened(settings, disk, probe=0.05) as api:
+        widgets = api.store.catalog.by_plural("widgets")
+        assert widgets is not None
+        await api.registry.create(NAMESPACES, "", _namespace(), Options())
+        disk.broken = "rename"
+        await api.registry.create(widgets, "default", make_widget("a"), Options())
+        disk.broken = "rename sync"
+        with pytest.raises(ApiError):
+            await api.registry.create(NAMESPACES, "", _namespace("x"), Options())
+        disk.broken = "rename"
+        await eventually(lambda: not api.store.failure)
+        assert list(api.store.late) == [(widgets.id, "default", "a")]
+    async with opened(settings, Disk()) as api:
+        await api.sync.scan()
+        path = settings.layout.manifests / "objects/widgets/default/a.yaml"
+        assert path.read_bytes() == manifests.dump(manifests.desired(_obj(api.store, "a")))
 
 
 async def test_a_manifest_that_could_not_be_put_in_place_follows(settings: Settings, make_widget: Any) -> None:
@@ -410,7 +471,7 @@ async def test_readers_see_a_change_only_when_it_is_durable(settings: Settings, 
         assert widgets is not None
         await api.registry.create(NAMESPACES, "", _namespace(), Options())
         seen: list[str] = []
-        api.store.subscribe(lambda event: seen.append(event.key[2]))
+        api.store.history.subscribe(lambda event: seen.append(event.key[2]))
         task = asyncio.create_task(api.registry.create(widgets, "default", make_widget("a"), Options()))
         await asyncio.sleep(0)
         assert api.store.head(widgets, "default", "a") is not None
