@@ -66,7 +66,7 @@ def test_an_unknown_generation_is_refused_with_those_there_are(tmp_path):
 
 @pytest.mark.real
 @pytest.mark.timeout(rig.PATIENCE)
-@pytest.mark.parametrize("tool", ["kubectl", "busybox", "registry", "pip", "certificates"])
+@pytest.mark.parametrize("tool", ["kubectl", "busybox", "registry", "pip", "certificates", "etcd"])
 def test_what_a_bare_debian_lacks_is_brought(tmp_path, tool):
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         pytest.skip("packages are brought on Debian only")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpugrant_hack import cache, daemons, environment, libraries, manifests, requirements, system
+from gpugrant_hack import cache, daemons, environment, kubernetes, libraries, manifests, requirements, system
 from gpugrant_hack.places import Root
 from gpugrant_hack.say import Trouble, note, result
 from gpugrant_hack.tools import Tools
@@ -149,23 +149,25 @@ def down(words: list[str]) -> int:
 
 def tools(words: list[str]) -> int:
     """hack/tools: one tool, found or brought; where it lies on stdout."""
+    here = _tools()
+    find: dict[str, Callable[[str], Path]] = {
+        "engine": lambda which: here.engine(which).program("dockerd", here.search).parent,
+        "library": lambda which: libraries.bring(here, CHECKOUT, which),
+        "kubectl": lambda _: here.kubectl(),
+        "busybox": lambda _: here.busybox(),
+        "registry": lambda _: here.registry(),
+        "etcd": lambda _: here.etcd(),
+    }
     parser = argparse.ArgumentParser("hack/tools", description="Finds or brings a tool and prints where it lies.")
-    parser.add_argument("tool", choices=["engine", "kubectl", "busybox", "registry", "library"])
+    parser.add_argument("tool", choices=[*find, *kubernetes.PROGRAMS])
     parser.add_argument(
         "which",
         nargs="?",
         default="",
         help=f"of an engine: 26, 28 or own (default: the best); of a library: {', '.join(libraries.SETS)}",
     )
-    given, here = parser.parse_args(words), _tools()
-    find: dict[str, Callable[[], Path]] = {
-        "engine": lambda: here.engine(given.which).program("dockerd", here.search).parent,
-        "library": lambda: libraries.bring(here, CHECKOUT, given.which),
-        "kubectl": here.kubectl,
-        "busybox": here.busybox,
-        "registry": here.registry,
-    }
-    result(str(find[given.tool]()))
+    given = parser.parse_args(words)
+    result(str(find[given.tool](given.which) if given.tool in find else kubernetes.bring(here, given.tool)))
     return 0
 
 

@@ -22,6 +22,8 @@ ENGINE_SUITES = {"26": "trixie", "28": "forky"}
 INIT_PACKAGES = {"26": "tini", "28": "tini-static"}
 PREFERRED = ("28", "26")
 KUBECTL_SUITE = "trixie"
+ETCD_SUITE = "forky"
+"""Debian 12's etcd is of a line that kube-apiserver no longer speaks with."""
 PROGRAMS = ("dockerd", "docker", "containerd", "containerd-shim-runc-v2", "runc")
 PLUGINS = ("docker-compose", "docker-buildx")
 PLUGIN_FOLDERS = (
@@ -133,6 +135,17 @@ class Tools:
             self._take("docker-registry", self._archive().codename, "usr/bin/docker-registry", into / "bin/registry")
 
         return self._bring("registry", build, "an image registry", "connect this machine once") / "bin/registry"
+
+    def etcd(self) -> Path:
+        """An etcd for a real kube-apiserver."""
+
+        def build(into: Path) -> None:
+            note(f"bringing etcd into {self.store}: a real kube-apiserver keeps its objects in it (10 MB, once)")
+            self._take("etcd-server", ETCD_SUITE, "usr/bin/etcd", into / "bin/etcd")
+            if not _answers([str(into / "bin/etcd"), "--version"]):
+                raise Trouble("the etcd of Debian's packages does not run here")
+
+        return self._bring("etcd", build, "etcd", "connect this machine once") / "bin/etcd"
 
     def pip(self) -> Path:
         """A pip wheel to run pip from, for a Python that has none."""
