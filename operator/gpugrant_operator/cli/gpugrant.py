@@ -323,6 +323,37 @@ def store() -> None:
     """The files of the standalone API server."""
 
 
+@store.command("verify")
+@options.root
+@click.pass_context
+def store_verify(ctx: click.Context, root: Path) -> None:
+    """Check journal, snapshot, objects and manifests; exit 1 when something is wrong. The server may run."""
+    from gpugrant_operator.cli import store_command
+
+    if not store_command.check(root):
+        ctx.exit(1)
+
+
+@store.command("backup")
+@click.argument("file", type=options.Absolute())
+@options.root
+def store_backup(file: Path, root: Path) -> None:
+    """Write the whole store into FILE, as it is at one moment. The server may run."""
+    from gpugrant_operator.cli import store_command
+
+    store_command.back_up(root, file)
+
+
+@store.command("restore")
+@click.argument("file", type=options.Absolute())
+@options.root
+def store_restore(file: Path, root: Path) -> None:
+    """Make the store what the backup in FILE says. The API server must be stopped; what is replaced is kept."""
+    from gpugrant_operator.cli import store_command
+
+    store_command.put_back(root, file)
+
+
 @store.command("accept-deletes")
 @options.root
 def store_accept_deletes(root: Path) -> None:

@@ -34,8 +34,8 @@ from gpugrant_operator.apiserver.objects.validation import Rules
 SYSTEM_NAMESPACES = ("default", "kube-system")
 """Always there; kube-system's uid names this store (apiId of snapshots)."""
 
-MAX_NAME = 250
-"""A name is a file name with `.yaml` behind it, and a file name has at most 255 bytes."""
+MAX_NAME = 253
+"""Characters of a name: a DNS subdomain (RFC 1123), as Kubernetes has it."""
 
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 DNS_LABEL = re.compile(_LABEL)

@@ -117,8 +117,8 @@ class Store:
                 self._origins[key] = record.origin
         if self._unknown:
             log.warning("objects of unknown kinds are kept and not served", objects=len(self._unknown))
-        for record in contents.unfinished:
-            self._writer.finish(record)
+        self._writer.late = {record.key: record for record in contents.unfinished}
+        self._writer.finish_late()
 
     @property
     def version(self) -> int:

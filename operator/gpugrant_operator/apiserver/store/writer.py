@@ -151,10 +151,13 @@ class Writer:
         self.finish_late()
 
     def sweep(self) -> None:
-        """Removes unfinished files that a crash left; raises OSError."""
+        """Removes unfinished files that a crash left; on a medium that takes no writes they stay."""
         for folder in (self._root, self._journal.folder):
             for path in folder.rglob(f"{TEMPORARY}*"):
-                self._disk.unlink(path)
+                try:
+                    self._disk.unlink(path)
+                except OSError as error:
+                    log.warning("temporary file left", file=str(path), error=error.strerror)
 
     # --- the medium itself ------------------------------------------------------------------------------------
 

@@ -11,23 +11,22 @@ import contextlib
 import errno
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpugrant_operator.apiserver.objects.resources import NAMESPACES, catalog
+from gpugrant_operator.apiserver.objects.resources import NAMESPACES
 from gpugrant_operator.apiserver.objects.status import ApiError, Obj
-from gpugrant_operator.apiserver.registry import Options, Registry
+from gpugrant_operator.apiserver.registry import Options
 from gpugrant_operator.apiserver.settings import Settings
 from gpugrant_operator.apiserver.store import manifests
 from gpugrant_operator.apiserver.store.disk import TEMPORARY, Disk
-from gpugrant_operator.apiserver.store.journal import JOURNAL, Journal
+from gpugrant_operator.apiserver.store.journal import JOURNAL
 from gpugrant_operator.apiserver.store.store import Store
-from gpugrant_operator.apiserver.sync import ManifestSync
+from storestand import Opened, namespace, opened
 
 MERGE = "application/merge-patch+json"
 
@@ -119,40 +118,6 @@ def _put_back(path: Path, data: bytes | None) -> None:
 
 
 @dataclass
-class Opened:
-    registry: Registry
-    store: Store
-    sync: ManifestSync
-    running: asyncio.Task[None]
-
-
-@asynccontextmanager
-async def opened(settings: Settings, disk: Disk, *, probe: float = 2.0) -> AsyncIterator[Opened]:
-    journal = Journal(settings.layout.store, disk)
-    contents = journal.open(store_id="id", created="2026-01-01T00:00:00Z")
-    store = Store(
-        catalog=catalog(settings.crds),
-        root=settings.layout.manifests,
-        journal=journal,
-        disk=disk,
-        compact_bytes=settings.compact_bytes,
-        probe=probe,
-    )
-    store.load(contents)
-    registry = Registry(store, replace(settings, disk=disk))
-    running = asyncio.create_task(store.run())
-    try:
-        yield Opened(registry, store, ManifestSync(registry, settings.layout.manifests), running)
-    finally:
-        running.cancel()
-        await asyncio.wait([running])
-        if not running.cancelled():
-            running.exception()
-        if not (isinstance(disk, FragileDisk) and disk.dead):
-            await store.close()
-
-
-@dataclass
 class Ledger:
     """What was acknowledged, and the one write that was under way."""
 
@@ -181,7 +146,7 @@ async def work(api: Opened, make_widget: Any, ledger: Ledger) -> None:
     widgets = api.store.catalog.by_plural("widgets")
     assert widgets is not None
     if api.store.get(NAMESPACES, "", "default") is None:
-        await api.registry.create(NAMESPACES, "", _namespace(), Options())
+        await api.registry.create(NAMESPACES, "", namespace(), Options())
     for verb, name, value in WORK:
         before = api.store.head(widgets, "default", name)
         ledger.attempted = (name, _expected(verb, before, value))
@@ -210,10 +175,6 @@ def _expected(verb: str, before: Obj | None, value: dict[str, Any]) -> Obj | Non
     if verb == "status":
         return {**before, "status": value}
     return {**before, "spec": {**before["spec"], **value.get("spec", {})}}
-
-
-def _namespace(name: str = "default") -> Obj:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
 def _same(found: Obj | None, wanted: Obj | None) -> bool:
@@ -246,7 +207,7 @@ async def check(settings: Settings, ledger: Ledger) -> None:
                 assert int(found["metadata"]["resourceVersion"]) >= int(acknowledged["metadata"]["resourceVersion"])
         # The store takes writes again, and versions go on rising.
         top = api.store.version
-        made = await api.registry.create(NAMESPACES, "", {**_namespace(), "metadata": {"name": "n"}}, Options())
+        made = await api.registry.create(NAMESPACES, "", namespace("n"), Options())
         assert int(made.obj["metadata"]["resourceVersion"]) > top
         assert api.sync.problems == {}
 
@@ -294,10 +255,11 @@ class FullDisk(Disk):
     """A disk that is full (or fails to sync) while `broken` names the operation."""
 
     broken: str = ""
+    code: int = errno.ENOSPC
 
     def _maybe(self, name: str) -> None:
         if name in self.broken.split():
-            code = errno.EIO if name == "sync" else errno.ENOSPC
+            code = errno.EIO if name == "sync" else self.code
             raise OSError(code, os.strerror(code))
 
     def write_temporary(self, folder: Path, data: bytes) -> Path:
@@ -324,16 +286,19 @@ class FullDisk(Disk):
         super().rename(source, target)
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO], ids=errno.errorcode.get)
 @pytest.mark.parametrize("broken", ["write", "append"])
-async def test_a_full_disk_refuses_and_recovers(settings: Settings, make_widget: Any, broken: str) -> None:
-    disk = FullDisk()
+async def test_a_disk_that_takes_no_writes_refuses_and_recovers(
+    settings: Settings, make_widget: Any, broken: str, code: int
+) -> None:
+    disk = FullDisk(code=code)
     async with opened(settings, disk) as api:
         widgets = api.store.catalog.by_plural("widgets")
         assert widgets is not None
-        await api.registry.create(NAMESPACES, "", _namespace(), Options())
+        await api.registry.create(NAMESPACES, "", namespace(), Options())
         await api.registry.create(widgets, "default", make_widget("a"), Options())
         disk.broken = broken
-        with pytest.raises(ApiError, match="No space left on device") as refused:
+        with pytest.raises(ApiError, match=os.strerror(code)) as refused:
             await api.registry.patch(widgets, "default", "a", MERGE, {"spec": {"size": 9}}, Options())
         assert (refused.value.code, refused.value.reason) == (507, "InsufficientStorage")
         assert api.store.head(widgets, "default", "a") == _obj(api.store, "a")
@@ -360,19 +325,19 @@ async def test_a_log_whose_end_is_unknown_is_replaced_before_anything_more_is_wr
 ) -> None:
     disk = FullDisk()
     async with opened(settings, disk, probe=0.05) as api:
-        await api.registry.create(NAMESPACES, "", _namespace(), Options())
+        await api.registry.create(NAMESPACES, "", namespace(), Options())
         disk.broken = broken
         with pytest.raises(ApiError) as refused:
-            await api.registry.create(NAMESPACES, "", _namespace("x"), Options())
+            await api.registry.create(NAMESPACES, "", namespace("x"), Options())
         assert refused.value.code == 507
         if "write" in broken.split():  # a probe can't mend it as long as the medium takes nothing
             with pytest.raises(ApiError, match="the change is not stored"):
-                await api.registry.create(NAMESPACES, "", _namespace("y"), Options())
+                await api.registry.create(NAMESPACES, "", namespace("y"), Options())
         assert api.store.get(NAMESPACES, "", "default") is not None
         version = api.store.version
         disk.broken = ""
         await eventually(lambda: not api.store.failure)
-        made = await api.registry.create(NAMESPACES, "", _namespace("z"), Options())
+        made = await api.registry.create(NAMESPACES, "", namespace("z"), Options())
         assert int(made.obj["metadata"]["resourceVersion"]) > version
     async with opened(settings, Disk()) as api:
         names = {obj["metadata"]["name"] for obj in api.store.head_list(NAMESPACES)}
@@ -391,24 +356,24 @@ async def test_what_was_not_foreseen_ends_one_batch_and_not_the_store(settings: 
 
     disk = OddDisk()
     async with opened(settings, disk, probe=0.05) as api:
-        await api.registry.create(NAMESPACES, "", _namespace(), Options())
+        await api.registry.create(NAMESPACES, "", namespace(), Options())
         disk.odd = True
         with pytest.raises(ApiError, match="RuntimeError: odd"):
-            await api.registry.create(NAMESPACES, "", _namespace("x"), Options())
+            await api.registry.create(NAMESPACES, "", namespace("x"), Options())
         disk.odd = False
         await eventually(lambda: not api.store.failure)
-        await api.registry.create(NAMESPACES, "", _namespace("y"), Options())
+        await api.registry.create(NAMESPACES, "", namespace("y"), Options())
         assert {obj["metadata"]["name"] for obj in api.store.head_list(NAMESPACES)} == {"default", "y"}
 
 
 async def test_a_text_that_is_none_is_refused_and_leaves_the_store_whole(settings: Settings) -> None:
     async with opened(settings, Disk()) as api:
-        body = _namespace()
+        body = namespace()
         body["metadata"]["annotations"] = {"a": "\udcff"}
         with pytest.raises(ApiError) as refused:
             await api.registry.create(NAMESPACES, "", body, Options())
         assert refused.value.code == 400
-        await api.registry.create(NAMESPACES, "", _namespace(), Options())
+        await api.registry.create(NAMESPACES, "", namespace(), Options())
 
 
 async def test_a_late_manifest_outlives_a_journal_that_is_replaced(
@@ -418,12 +383,12 @@ async def test_a_late_manifest_outlives_a_journal_that_is_replaced(
     async with opened(settings, disk, probe=0.05) as api:
         widgets = api.store.catalog.by_plural("widgets")
         assert widgets is not None
-        await api.registry.create(NAMESPACES, "", _namespace(), Options())
+        await api.registry.create(NAMESPACES, "", namespace(), Options())
         disk.broken = "rename"
         await api.registry.create(widgets, "default", make_widget("a"), Options())
         disk.broken = "rename sync"
         with pytest.raises(ApiError):
-            await api.registry.create(NAMESPACES, "", _namespace("x"), Options())
+            await api.registry.create(NAMESPACES, "", namespace("x"), Options())
         disk.broken = "rename"
         await eventually(lambda: not api.store.failure)
         assert list(api.store.late) == [(widgets.id, "default", "a")]
@@ -438,7 +403,7 @@ async def test_a_manifest_that_could_not_be_put_in_place_follows(settings: Setti
     async with opened(settings, disk) as api:
         widgets = api.store.catalog.by_plural("widgets")
         assert widgets is not None
-        await api.registry.create(NAMESPACES, "", _namespace(), Options())
+        await api.registry.create(NAMESPACES, "", namespace(), Options())
         disk.broken = "rename"
         await api.registry.create(widgets, "default", make_widget("a"), Options())
         path = settings.layout.manifests / "objects/widgets/default/a.yaml"
@@ -456,7 +421,7 @@ async def test_a_late_manifest_follows_after_a_restart_too(settings: Settings, m
     async with opened(settings, disk) as api:
         widgets = api.store.catalog.by_plural("widgets")
         assert widgets is not None
-        await api.registry.create(NAMESPACES, "", _namespace(), Options())
+        await api.registry.create(NAMESPACES, "", namespace(), Options())
         await api.registry.create(widgets, "default", make_widget("a"), Options())
         await api.registry.create(widgets, "default", make_widget("b"), Options())
     async with opened(settings, Disk()) as api:
@@ -469,7 +434,7 @@ async def test_readers_see_a_change_only_when_it_is_durable(settings: Settings, 
     async with opened(settings, Disk()) as api:
         widgets = api.store.catalog.by_plural("widgets")
         assert widgets is not None
-        await api.registry.create(NAMESPACES, "", _namespace(), Options())
+        await api.registry.create(NAMESPACES, "", namespace(), Options())
         seen: list[str] = []
         api.store.history.subscribe(lambda event: seen.append(event.key[2]))
         task = asyncio.create_task(api.registry.create(widgets, "default", make_widget("a"), Options()))
@@ -488,7 +453,7 @@ async def test_the_snapshot_keeps_the_journal_short(settings: Settings, make_wid
     async with opened(small, Disk()) as api:
         widgets = api.store.catalog.by_plural("widgets")
         assert widgets is not None
-        await api.registry.create(NAMESPACES, "", _namespace(), Options())
+        await api.registry.create(NAMESPACES, "", namespace(), Options())
         await api.registry.create(widgets, "default", make_widget("a"), Options())
         for number in range(200):
             status = {"status": {"observedGeneration": number}}
@@ -509,7 +474,7 @@ async def test_a_restoring_of_manifests_that_is_cut_deletes_nothing(
         async with opened(here, Disk()) as api:
             widgets = api.store.catalog.by_plural("widgets")
             assert widgets is not None
-            await api.registry.create(NAMESPACES, "", _namespace(), Options())
+            await api.registry.create(NAMESPACES, "", namespace(), Options())
             for name in ("a", "b"):
                 await api.registry.create(widgets, "default", make_widget(name), Options())
         shutil.rmtree(here.layout.manifests)
