@@ -13,6 +13,9 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
+from gpugrant_crds import cdi
+from gpugrant_operator.node import folder
+
 
 @dataclass
 class Daemon:
@@ -22,6 +25,8 @@ class Daemon:
     cdi: Path
     containers: dict[str, Any] = field(default_factory=dict)
     """By id: the inspect answer."""
+    says: dict[str, Any] = field(default_factory=dict)
+    """What it says of itself otherwise than a fit one."""
 
     def runs(self, container: str, name: str, device: str) -> None:
         """A container that runs with a CDI device."""
@@ -32,16 +37,23 @@ class Daemon:
             "HostConfig": {"DeviceRequests": [{"Driver": "cdi", "Count": 0, "DeviceIDs": [device]}]},
         }
 
+    def devices(self) -> tuple[str, ...]:
+        """The names in the CDI folder, as Docker lists them since 28.2."""
+        return cdi.merge(folder.parse(folder.read(self.cdi))).names
+
     def answer(self, path: str) -> Any:
         path = re.sub(r"^/v[0-9.]+", "", path).partition("?")[0]
         if path == "/version":
-            return {"Version": "28.5.2", "ApiVersion": "1.51", "MinAPIVersion": "1.24"}
+            return {"Version": "28.5.2", "ApiVersion": "1.51", "MinAPIVersion": "1.24", **self.says}
         if path == "/info":
             return {
+                "ServerVersion": "28.5.2",
                 "CDISpecDirs": [str(self.cdi)],
+                "DiscoveredDevices": [{"Source": "cdi", "ID": name} for name in self.devices()],
                 "DefaultRuntime": "runc",
                 "SecurityOptions": ["name=seccomp,profile=builtin"],
                 "DockerRootDir": "/nonexistent",
+                **self.says,
             }
         if path == "/containers/json":
             return [{"Id": found} for found in self.containers]

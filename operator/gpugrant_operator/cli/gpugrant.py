@@ -63,6 +63,21 @@ def status(root: Path, output: str) -> None:
 
 @cli.command()
 @options.root
+@click.option("--fix", is_flag=True, help="Mend what can be mended without a loss.")
+@options.output("text", "json")
+def doctor(root: Path, fix: bool, output: str) -> None:
+    """Say what is wrong on this machine and how to mend it; exit 1 when a problem is found.
+
+    It looks at the parts, the repos' daemons and sockets, the CDI specs, the inventory, the access to the API, the
+    clock and the grants, whether or not anything runs.
+    """
+    from gpugrant_operator.cli import doctor_command
+
+    doctor_command.run(root, fix=fix, as_json=output == "json")
+
+
+@cli.command()
+@options.root
 @options.manifests
 def apiserver(root: Path, manifests: tuple[Path, ...]) -> None:
     """Run the API server alone: a Kubernetes-compatible API over a directory of YAML files."""
