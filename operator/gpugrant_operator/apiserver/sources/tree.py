@@ -18,6 +18,9 @@ from gpugrant_operator.apiserver.sources.documents import Read
 from gpugrant_operator.apiserver.store.disk import read_regular
 from gpugrant_operator.apiserver.store.manifests import SUFFIXES
 
+NOWHERE = "the link leads nowhere"
+"""In the middle of a swap, or its volume is not there: what it said stays."""
+
 OPEN = "everybody may write to it, and who writes here grants: chmod o-w"
 
 Signature = tuple[int, int, int, int, int]
@@ -79,6 +82,8 @@ def look(root: Path, before: Look | None, catalog: Catalog) -> Look:
             entry = _entry(path, known.get(str(path)), real, catalog)
             if entry is not None:
                 files[str(path)] = entry
+            elif path.is_symlink():
+                unreadable[str(path)] = NOWHERE
     return Look(root, there=True, busy=_busy(real), files=files, unreadable=unreadable)
 
 

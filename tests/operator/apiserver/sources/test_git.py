@@ -347,6 +347,67 @@ async def test_a_link_that_is_swapped_is_the_new_folder(serve: Any, tmp_path: Pa
         assert await uids(api) == before
 
 
+async def test_a_mounted_config_map_is_taken_through_its_links(serve: Any, tmp_path: Path, eventually: Any) -> None:
+    """As the kubelet writes it (k8s.io/kubernetes/pkg/volume/util/atomic_writer.go)."""
+    source = tmp_path / "source"
+    source.mkdir()
+
+    def publish(revision: str, **sizes: int) -> None:
+        (source / revision).mkdir()
+        for name, size in sizes.items():
+            (source / revision / f"{name}.yaml").write_text(widget(name, size))
+        (source / "..data_tmp").symlink_to(revision)
+        (source / "..data_tmp").rename(source / "..data")
+        for name in sizes:
+            if not (source / f"{name}.yaml").is_symlink():
+                (source / f"{name}.yaml").symlink_to(f"..data/{name}.yaml")
+
+    publish("..1", a=1, b=1)
+    async with serve(sources=(source,)) as api:
+        await eventually(are(api, a=1, b=1))
+        before = await uids(api)
+        publish("..2", a=2, b=2)
+        shutil.rmtree(source / "..1")
+        await eventually(are(api, a=2, b=2))
+        assert await uids(api) == before
+        publish("..3", a=3)  # and the link of b dangles until the kubelet takes it away
+        await eventually(are(api, a=3, b=2))
+        await eventually(is_told(api, "b.yaml: passed over: the link leads nowhere"))
+        (source / "..data").rename(source / "..gone")
+        await asyncio.sleep(AWAY)
+        assert await uids(api) == before
+        (source / "..gone").rename(source / "..data")
+        (source / "b.yaml").unlink()
+        await eventually(are(api, a=3))
+
+
+async def test_new_folders_in_new_folders_are_looked_into_and_nothing_is_written(
+    serve: Any, tmp_path: Path, eventually: Any
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    async with serve(sources=(source,)) as api:
+        await eventually(is_told(api, "serving"))
+        (source / "one/two/three").mkdir(parents=True)
+        (source / "one/two/three/a.yaml").write_text(widget("a"))
+        (source / "one/b.yml").write_text(widget("b"))
+        (source / "one/c.json").write_text(
+            json.dumps(
+                {"apiVersion": "test.example.com/v1", "kind": "Widget", "metadata": {"name": "c"}, "spec": {"size": 5}}
+            )
+        )
+        (source / "one/two/a.yaml").touch(0o400)
+        await eventually(are(api, a=5, b=5, c=5))
+        tree = {path: path.stat().st_mtime_ns for path in (source, *source.rglob("*"))}
+        await api.client.merge(f"{WIDGETS}/a", {"metadata": {"finalizers": ["example.com/hold"]}})
+        await api.client.merge(f"{WIDGETS}/a/status", {"status": {"observedGeneration": 1}})
+        (source / "one").rename(source / "other")
+        await asyncio.sleep(AWAY)
+        assert await sizes(api) == {"a": 5, "b": 5, "c": 5}
+        (source / "other").rename(source / "one")
+        assert {path: path.stat().st_mtime_ns for path in source.rglob("*")}.items() <= tree.items()
+
+
 async def test_an_object_of_a_file_is_changed_there_alone(serve: Any, tmp_path: Path, eventually: Any) -> None:
     source = tmp_path / "source"
     source.mkdir()
@@ -509,4 +570,5 @@ async def test_strange_things_in_a_source_are_no_trouble(serve: Any, tmp_path: P
         await eventually(are(api, a=5))
         await eventually(is_told(api, "leads out of the folder"))
         await eventually(is_told(api, "its name is no UTF-8"))
+        await eventually(is_told(api, "dangling.yaml: passed over: the link leads nowhere"))
         await eventually(is_told(api, "no regular file"))
