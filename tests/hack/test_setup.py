@@ -13,7 +13,7 @@ import pytest
 
 import rig
 
-SCRIPTS = ("gpugrant", "rdc", "renet")
+SCRIPTS = ("gpugrant", "rdc", "renet", "kubectl-gpugrant")
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpugrant_hack.places import Root
 
-SCRIPTS = ("gpugrant", "rdc", "renet")
+SCRIPTS = ("gpugrant", "rdc", "renet", "kubectl-gpugrant")
 
 
 def write(root: Root, *, programs: Mapping[str, Path], plugins: Mapping[str, Path], repos: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import click
 
-from gpugrant_operator.cli import console, options
+from gpugrant_operator.cli import completing, completion_command, console, options
 
 
 @click.group(context_settings=console.CONTEXT)
@@ -190,7 +190,7 @@ def binds() -> None:
 
 @binds.command("restore")
 @options.root
-@click.argument("name")
+@click.argument("name", shell_complete=completing.local_repos)
 def binds_restore(root: Path, name: str) -> None:
     """Pin the sources of repo NAME's containers again, before its daemon starts (after a boot).
 
@@ -261,7 +261,7 @@ def repo_add(
 
 
 @repo.command("remove")
-@click.argument("name")
+@click.argument("name", shell_complete=completing.local_repos)
 @options.root
 def repo_remove(name: str, root: Path) -> None:
     """Take the repo NAME from the gate; its daemon goes on running."""
@@ -271,7 +271,7 @@ def repo_remove(name: str, root: Path) -> None:
 
 
 @repo.command("seal")
-@click.argument("name")
+@click.argument("name", shell_complete=completing.local_repos)
 @options.root
 @click.option(
     "--unit", metavar="UNIT", help="The daemon's service. Default: that of its process, else docker-NAME.service."
@@ -287,7 +287,7 @@ def repo_seal(name: str, root: Path, unit: str | None) -> None:
 
 
 @repo.command("adopt")
-@click.argument("name")
+@click.argument("name", shell_complete=completing.local_repos)
 @options.root
 @click.option("--dry-run", is_flag=True, help="Say what would be granted, and write nothing.")
 @options.timeout("30s")
@@ -321,7 +321,13 @@ def machine() -> None:
 @machine.command("release")
 @click.argument("device")
 @options.root
-@click.option("--machine", "name", metavar="MACHINE", help="Default: the only one there is.")
+@click.option(
+    "--machine",
+    "name",
+    metavar="MACHINE",
+    shell_complete=completing.machines,
+    help="Default: the only one there is.",
+)
 @click.option("--force", is_flag=True, required=True, help="Needed: a container may go on using the device.")
 def machine_release(device: str, root: Path, name: str | None, force: bool) -> None:
     """Give up on DEVICE, which can't be taken back from a repo: others may have it from now on.
@@ -376,6 +382,19 @@ def store_accept_deletes(root: Path) -> None:
     from gpugrant_operator.cli import store_command
 
     store_command.accept_deletes(root)
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(completion_command.SHELLS))
+def completion(shell: str) -> None:
+    """Print what SHELL needs to complete gpugrant, rdc and renet, with the names of machines, repos and devices.
+
+    \b
+    bash: source <(gpugrant completion bash)
+    zsh:  source <(gpugrant completion zsh)
+    fish: gpugrant completion fish | source
+    """
+    completion_command.show(shell)
 
 
 @cli.command()

@@ -10,18 +10,19 @@ from datetime import timedelta
 
 import click
 
-from gpugrant_operator.cli import console, options
+from gpugrant_operator.cli import completing, console, options
 
 
-def _devices(command: options.F) -> options.F:
+def _devices(complete: completing.Complete) -> Callable[[options.F], options.F]:
     return click.option(
         "--device",
         "devices",
         multiple=True,
         required=True,
         metavar="NAME",
+        shell_complete=complete,
         help="A CDI device name, for example nvidia.com/gpu=all; repeatable, all or nothing.",
-    )(command)
+    )
 
 
 def _waiting(what: str) -> Callable[[options.F], options.F]:
@@ -43,7 +44,7 @@ def machine() -> None:
 
 
 @machine.command("setup")
-@click.argument("machine")
+@click.argument("machine", shell_complete=completing.machines)
 @options.timeout("10m")
 def machine_setup(machine: str, timeout: timedelta) -> None:
     """Detect the GPUs of MACHINE; return when it is Ready."""
@@ -58,7 +59,7 @@ def machine_gpu() -> None:
 
 
 @machine_gpu.command("list")
-@click.argument("machine")
+@click.argument("machine", shell_complete=completing.machines)
 @options.output("table", "json", "yaml")
 def machine_gpu_list(machine: str, output: str) -> None:
     """List the GPUs of MACHINE and who holds each device (json: the inventory as it is recorded there)."""
@@ -78,8 +79,8 @@ def repo_gpu() -> None:
 
 
 @repo_gpu.command("grant")
-@click.argument("repo")
-@_devices
+@click.argument("repo", shell_complete=completing.repos)
+@_devices(completing.devices)
 @click.option("--exclusive", is_flag=True, help="Reserve the devices for this repo.")
 @click.option(
     "--expires-in",
@@ -117,8 +118,8 @@ def repo_gpu_grant(
 
 
 @repo_gpu.command("revoke")
-@click.argument("repo")
-@_devices
+@click.argument("repo", shell_complete=completing.repos)
+@_devices(completing.granted)
 @_waiting("the gate enforces it, not already when the grants are deleted")
 @options.timeout("30s")
 def repo_gpu_revoke(repo: str, devices: tuple[str, ...], wait: bool, timeout: timedelta) -> None:
@@ -129,7 +130,7 @@ def repo_gpu_revoke(repo: str, devices: tuple[str, ...], wait: bool, timeout: ti
 
 
 @repo_gpu.command("list")
-@click.argument("repo", required=False)
+@click.argument("repo", required=False, shell_complete=completing.repos)
 @options.output("table", "json", "yaml")
 def repo_gpu_list(repo: str | None, output: str) -> None:
     """List the grants of REPO, or all."""
