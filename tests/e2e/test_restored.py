@@ -4,7 +4,6 @@ twice on the way (design 4)."""
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -83,21 +82,17 @@ class Watcher(threading.Thread):
 def test_a_store_that_was_restored_from_an_older_copy(instance: Instance) -> None:
     """The copy: exclusive for gpu-a. Since then it went to gpu-b. Restored, gpu-a has it again, and gpu-b no more."""
     assert instance.rdc("repo", "gpu", "grant", "gpu-a", "--device", DEVICE, "--exclusive").exit_code == 0
-    stop(instance)
-    copies = {}
-    for folder in (instance.layout.manifests, instance.layout.store):
-        copies[folder] = instance.root / f"copy-{folder.name}"
-        shutil.copytree(folder, copies[folder])
-    start(instance)
+    copy = instance.root / "copy.tar"
+    rig.succeeded(standalone.program("store", "backup", copy, "--root", instance.root))
     assert instance.rdc("repo", "gpu", "revoke", "gpu-a", "--device", DEVICE).exit_code == 0
     assert instance.rdc("repo", "gpu", "grant", "gpu-b", "--device", DEVICE, "--exclusive").exit_code == 0
     before = stored(instance)
     assert [grant["repo"] for grant in before["grants"]] == ["gpu-b"]
 
+    refused = standalone.program("store", "restore", copy, "--root", instance.root)
+    assert (refused.returncode, "gpugrant down" in refused.stderr) == (1, True)
     stop(instance)
-    for folder, copy in copies.items():
-        shutil.rmtree(folder)
-        shutil.copytree(copy, folder)
+    rig.succeeded(standalone.program("store", "restore", copy, "--root", instance.root))
     watcher = Watcher(instance)
     watcher.start()
     start(instance)

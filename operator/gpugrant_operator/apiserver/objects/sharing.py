@@ -49,4 +49,6 @@ def shared(value: Json, old: Json = None) -> Json:
 
 
 def _field(key: str, value: Json, old: Json) -> Json:
+    if key == "fieldsV1":
+        return value  # one tree for all objects with the same owner already (ownership.shared): a copy would undo that
     return sys.intern(value) if isinstance(value, str) and key in _REPEATED else shared(value, old)

@@ -118,6 +118,8 @@ class Store:
         if self._unknown:
             log.warning("objects of unknown kinds are kept and not served", objects=len(self._unknown))
         self._writer.late = {record.key: record for record in contents.unfinished}
+        if contents.unfinished:
+            log.info("the last batch is finished", changes=len(contents.unfinished))
         self._writer.finish_late()
 
     @property

@@ -125,7 +125,6 @@ class Writer:
         there = hash_of(path)
         if there == record.file or there != record.was:
             return  # already done, or a person has been at it since: the scan looks at it
-        log.info("manifest written again after a crash", file=str(path))
         if record.file is None or record.obj is None:
             self._disk.unlink(path)
             self._disk.sync_dir(path.parent)
