@@ -236,12 +236,17 @@ def test_edits_refused(edits: str, message: str) -> None:
         pytest.param(device("mounts: [~]"), "crash", id="empty entry among mounts"),
         pytest.param(device("netDevices: [~]"), "crash", id="empty entry among network devices"),
         pytest.param(device("additionalGids: [0]"), "group 0", id="group 0 alone"),
+        pytest.param(device("intelRdt: {closID: /}").replace("1.1.0", "0.7.0"), 'closID "/"', id="the root CLOS"),
     ],
 )
 def test_files_that_crash_or_split_the_releases_are_refused(text: str, message: str) -> None:
     problem = refused(text)
     assert problem.reason is ProblemReason.AMBIGUOUS_SPEC
     assert message in problem.message
+
+
+def test_the_root_clos_is_read_alike_by_all_that_read_version_1_1() -> None:
+    assert not read(device("intelRdt: {closID: /}")).doubts
 
 
 @pytest.mark.parametrize(

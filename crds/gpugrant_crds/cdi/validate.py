@@ -74,6 +74,11 @@ def _disputed(spec: Spec) -> Iterator[str]:
         # from 1.1.1 on group 0 is dropped before the edits are looked at
         if replace(device.edits, additional_gids=()).empty and not any(device.edits.additional_gids):
             yield f'device "{device.name}" holds nothing but group 0, which newer releases take for nothing'
+    every = (spec.edits, *(device.edits for device in spec.devices))
+    root_group = any(edits.intel_rdt is not None and edits.intel_rdt.clos_id == "/" for edits in every)
+    if root_group and spec.version.removeprefix("v") != VERSIONS[-1]:
+        # since 1.1.0 of the library; what declares that version is refused by the others anyway
+        yield 'the intelRdt closID "/" is taken by newer releases and refused by older ones'
 
 
 def minimum_version(spec: Spec) -> str:
