@@ -17,7 +17,11 @@ hypothesis.settings.register_profile(
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
-hypothesis.settings.load_profile("gpugrant")
+hypothesis.settings.register_profile("explore", parent=hypothesis.settings.get_profile("gpugrant"), max_examples=1000)
+# The same examples in every run: what is found by chance is found with --hypothesis-profile=explore and by hack/fuzz,
+# and becomes an example then.
+hypothesis.settings.register_profile("same", parent=hypothesis.settings.get_profile("gpugrant"), derandomize=True)
+hypothesis.settings.load_profile("same")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
