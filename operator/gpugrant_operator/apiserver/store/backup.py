@@ -85,7 +85,7 @@ def pack(contents: Contents, root: Path, catalog: Catalog, made: str) -> bytes:
         records[key] = replace(record, file=manifests.digest(data))
         files[f"{MANIFESTS}/{path.relative_to(root).as_posix()}"] = data
     whole = Contents(contents.store_id, contents.created, contents.version, records)
-    files = {SNAPSHOT: journal.snapshot(whole, 0), **files}
+    files = {SNAPSHOT: b"".join(journal.snapshot(whole, 0)), **files}
     index: Obj = {
         "format": FORMAT,
         "store": contents.store_id,

@@ -9,6 +9,7 @@ import errno
 import os
 import secrets
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 MODE_FILE = 0o600
@@ -47,13 +48,14 @@ class Disk:
             folder.mkdir(MODE_DIR, exist_ok=True)
             self.sync_dir(folder.parent)
 
-    def write_temporary(self, folder: Path, data: bytes) -> Path:
+    def write_temporary(self, folder: Path, data: bytes | Iterable[bytes]) -> Path:
         """A new file in the folder with these bytes on the medium; a crash leaves a part of it under its own name, an
         error nothing."""
         path = folder / f"{TEMPORARY}{secrets.token_hex(8)}"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE_FILE)
         try:
-            write_all(descriptor, data)
+            for piece in (data,) if isinstance(data, bytes) else data:
+                write_all(descriptor, piece)
             os.fsync(descriptor)
         except OSError:
             path.unlink()
@@ -99,7 +101,7 @@ class Disk:
     def close(self, descriptor: int) -> None:
         os.close(descriptor)
 
-    def replace(self, path: Path, data: bytes) -> None:
+    def replace(self, path: Path, data: bytes | Iterable[bytes]) -> None:
         """The whole file at once: the old bytes or the new ones, never a mixture."""
         temporary = self.write_temporary(path.parent, data)
         try:

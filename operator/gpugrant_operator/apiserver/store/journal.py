@@ -11,7 +11,7 @@ import io
 import itertools
 import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from gpugrant_operator.apiserver.store.disk import PRIVATE_DIR, Disk
 FORMAT = 1
 JOURNAL = "journal.jsonl"
 SNAPSHOT = "snapshot.jsonl"
+PIECE = 100
+"""Records that are written at once."""
 RESTORE = "restore a backup (gpugrant store restore FILE)"
 
 log = structlog.get_logger(__name__)
@@ -232,9 +234,8 @@ class Journal:
         self._descriptor, self._size = descriptor, 0
 
     def _replace_snapshot(self, contents: Contents) -> None:
-        data = snapshot(contents, self._sequence)
-        self.disk.replace(self.folder / SNAPSHOT, data)
-        self.snapshot_size = len(data)
+        self.disk.replace(self.folder / SNAPSHOT, snapshot(contents, self._sequence))
+        self.snapshot_size = (self.folder / SNAPSHOT).stat().st_size
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -242,8 +243,8 @@ class Journal:
             self._descriptor = -1
 
 
-def snapshot(contents: Contents, sequence: int) -> bytes:
-    """The bytes of a snapshot that has all batches up to that number."""
+def snapshot(contents: Contents, sequence: int) -> Iterator[bytes]:
+    """The bytes of a snapshot that has all batches up to that number, in pieces: a store is larger than a batch."""
     head: Obj = {
         "format": FORMAT,
         "store": contents.store_id,
@@ -254,7 +255,10 @@ def snapshot(contents: Contents, sequence: int) -> bytes:
     }
     if contents.unfinished:
         head["unfinished"] = [record.to_json() for record in contents.unfinished]
-    return b"".join([line(head), *(line(record.to_json()) for record in contents.records.values())])
+    yield line(head)
+    records = iter(contents.records.values())
+    while rows := [line(record.to_json()) for record in itertools.islice(records, PIECE)]:
+        yield b"".join(rows)
 
 
 def read(folder: Path) -> Reading:

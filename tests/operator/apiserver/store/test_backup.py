@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 import tarfile
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -205,7 +206,7 @@ async def test_a_restore_that_is_cut_is_all_or_nothing_and_can_be_done_again(bar
                 raise CutError
             self.steps += 1
 
-        def write_temporary(self, folder: Path, data: bytes) -> Path:
+        def write_temporary(self, folder: Path, data: bytes | Iterable[bytes]) -> Path:
             self._step()
             return super().write_temporary(folder, data)
 

@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,8 @@ class FragileDisk(Disk):
         self._step()
         super().make_dir(path)
 
-    def write_temporary(self, folder: Path, data: bytes) -> Path:
+    def write_temporary(self, folder: Path, data: bytes | Iterable[bytes]) -> Path:
+        data = data if isinstance(data, bytes) else b"".join(data)
         self._step(lambda: (folder / f"{TEMPORARY}torn").write_bytes(data[: len(data) // 2]) and None)
         return super().write_temporary(folder, data)
 
@@ -262,7 +263,7 @@ class FullDisk(Disk):
             code = errno.EIO if name == "sync" else self.code
             raise OSError(code, os.strerror(code))
 
-    def write_temporary(self, folder: Path, data: bytes) -> Path:
+    def write_temporary(self, folder: Path, data: bytes | Iterable[bytes]) -> Path:
         self._maybe("write")
         return super().write_temporary(folder, data)
 
