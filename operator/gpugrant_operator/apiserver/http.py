@@ -25,6 +25,8 @@ from gpugrant_operator.apiserver.objects.status import (
 from gpugrant_operator.apiserver.registry import FieldValidation, Options
 
 JSON_TYPE = "application/json"
+UNCACHED = "no-cache, private"
+"""Cache-Control of every answer, as kube-apiserver's withCacheControl filter."""
 
 
 def encode(value: Json) -> bytes:
@@ -40,7 +42,8 @@ def answer(
 def raw_answer(
     data: bytes | AsyncIterator[bytes], *, code: int = 200, warnings: Iterable[str] = (), content_type: str = JSON_TYPE
 ) -> web.Response:
-    response = web.Response(body=data, status=code, headers={"Content-Type": content_type})
+    headers = {"Content-Type": content_type, "Cache-Control": UNCACHED}
+    response = web.Response(body=data, status=code, headers=headers)
     for text in warnings:
         response.headers.add("Warning", warning(text))
     return response
@@ -107,34 +110,37 @@ def flag(query: Mapping[str, str], name: str) -> bool:
     return query.get(name, "").lower() in ("1", "true")
 
 
-def options(query: Mapping[str, str], body: Mapping[str, Json] | None = None, *, agent: str = "") -> Options:
-    """The write options of query and DeleteOptions; raises ApiError 422 for values that mean nothing."""
+def options(
+    query: Mapping[str, str], body: Mapping[str, Json] | None = None, *, agent: str = "", kind: str = "DeleteOptions"
+) -> Options:
+    """The write options of query and DeleteOptions; raises ApiError 422, of this kind of options, for values that mean
+    nothing."""
     dry_run = query.get("dryRun") or (body or {}).get("dryRun") or ""
     if isinstance(dry_run, list):
         dry_run = ",".join(str(item) for item in dry_run)
     if dry_run not in ("", "All"):
-        raise _unsupported("dryRun", str(dry_run), ("All",))
+        raise _unsupported(kind, "dryRun", json.dumps([dry_run]), ("All",))
     chosen: dict[str, FieldValidation] = {"Strict": "Strict", "Warn": "Warn", "Ignore": "Ignore"}
     wanted = query.get("fieldValidation") or "Warn"
     if wanted not in chosen:
-        raise _unsupported("fieldValidation", wanted, tuple(chosen))
+        raise _unsupported(kind, "fieldValidation", json.dumps(wanted), ("", *sorted(chosen)))
     return Options(
         dry_run=dry_run == "All",
         field_validation=chosen[wanted],
-        manager=_manager(query, agent),
+        manager=_manager(query, agent, kind),
         force=flag(query, "force"),
     )
 
 
-def _manager(query: Mapping[str, str], agent: str) -> str:
+def _manager(query: Mapping[str, str], agent: str, kind: str) -> str:
     """`fieldManager`, else the program of the User-Agent, as kube-apiserver's managerOrUserAgent."""
     named = query.get("fieldManager", "")
     if len(named.encode()) > MAX_MANAGER:
         cause = Cause("FieldValueTooLong", "fieldManager", f"Too long: may not be more than {MAX_MANAGER} bytes")
-        raise invalid("Options", "meta.k8s.io", "", [cause])
+        raise invalid(kind, "meta.k8s.io", "", [cause])
     if not named.isprintable():
         cause = invalid_value("fieldManager", json.dumps(named), "should only contain printable characters")
-        raise invalid("Options", "meta.k8s.io", "", [cause])
+        raise invalid(kind, "meta.k8s.io", "", [cause])
     program = "".join(char for char in agent.partition("/")[0] if char.isprintable())
     return named or program[:MAX_MANAGER] or "unknown"
 
@@ -146,13 +152,13 @@ def patch_options(query: Mapping[str, str], *, agent: str, applies: bool) -> Opt
     elif not applies and "force" in query:
         cause = forbidden_value("force", "may not be specified for non-apply patch")
     else:
-        return options(query, agent=agent)
+        return options(query, agent=agent, kind="PatchOptions")
     raise invalid("PatchOptions", "meta.k8s.io", "", [cause])
 
 
-def _unsupported(name: str, value: str, known: Sequence[str]) -> ApiError:
-    told = f'Unsupported value: "{value}": supported values: {", ".join(json.dumps(item) for item in known)}'
-    return invalid("Options", "meta.k8s.io", "", [Cause("FieldValueNotSupported", name, told)])
+def _unsupported(kind: str, name: str, value: str, known: Sequence[str]) -> ApiError:
+    told = f"Unsupported value: {value}: supported values: {', '.join(json.dumps(item) for item in known)}"
+    return invalid(kind, "meta.k8s.io", "", [Cause("FieldValueNotSupported", name, told)])
 
 
 def number(query: Mapping[str, str], name: str, default: int) -> int:

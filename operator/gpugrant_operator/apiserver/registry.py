@@ -26,9 +26,9 @@ from gpugrant_operator.apiserver.objects.status import (
     conflict,
     forbidden,
     invalid,
+    invalid_value,
     method_not_allowed,
     not_found,
-    required,
 )
 from gpugrant_operator.apiserver.objects.validation import Rules
 from gpugrant_operator.apiserver.settings import Settings
@@ -147,8 +147,10 @@ class Registry:
         _allow(resource, "update")
         obj = changes.addressed(resource, body, namespace=namespace, name=name)
         if resource.custom and not options.from_file and not obj["metadata"].get("resourceVersion"):
-            cause = required("metadata.resourceVersion", "must be specified for an update")
-            raise invalid(resource.kind, resource.group, name, [cause])
+            if self.store.get(resource, namespace, name) is None:
+                raise not_found(resource.plural, resource.group, name)
+            cause = invalid_value("metadata.resourceVersion", "0", "must be specified for an update")
+            raise invalid(resource.plural, resource.group, name, [cause])
         obj, warnings = self._pruned(resource, obj, options, duplicates)
         written = await self._change(resource, namespace, name, lambda _: (obj, None), options, status=status)
         return replace(written, warnings=warnings + written.warnings)
@@ -409,7 +411,7 @@ class Registry:
         """The object without unknown fields; they are an error, a warning or nothing, as the client asked."""
         pruned, unknown = self.rules[resource.id].prune(obj)
         problems = (
-            *(f'unknown field "{path}"' for path in unknown),
+            *(f'unknown field "{path}"' for path in sorted(unknown)),
             *(f'duplicate field "{name}"' for name in duplicates),
         )
         if problems and options.field_validation == "Strict":

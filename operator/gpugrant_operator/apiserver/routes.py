@@ -284,14 +284,19 @@ class Routes:
             )
         metadata: Obj = {"resourceVersion": str(version)}
         chosen: list[Stored] = []
-        for stored in self.store.listed(
-            resource, target.namespace if resource.namespaced else None, after=page.after if page else None
-        ):
+        found = iter(
+            self.store.listed(
+                resource, target.namespace if resource.namespaced else None, after=page.after if page else None
+            )
+        )
+        for stored in found:
             if not selector.matches(stored.obj):
                 continue
             if limit and len(chosen) == limit:
                 last = chosen[-1].obj["metadata"]
                 metadata["continue"] = http.Page(version, (last.get("namespace", ""), last["name"])).token
+                if not selector:
+                    metadata["remainingItemCount"] = 1 + sum(1 for _ in found)
                 break
             chosen.append(stored)
         return self._collection(resource, chosen, metadata, shape)
@@ -322,6 +327,8 @@ class Routes:
                     "items": items,
                 }
             )
+        if resource.custom:
+            metadata = {"continue": "", **metadata}  # as an unstructured list is written; a typed one leaves it out
         head = json.dumps(
             {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": metadata},
             separators=(",", ":"),
@@ -352,7 +359,7 @@ class Routes:
     async def _streamed(
         self, request: web.Request, wanted: watch.Query, encoder: watch.Encoder, *, as_table: bool
     ) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": http.JSON_TYPE, "Cache-Control": "no-cache, private"})
+        response = web.StreamResponse(headers={"Content-Type": http.JSON_TYPE, "Cache-Control": http.UNCACHED})
         response.enable_chunked_encoding()
         await response.prepare(request)
         lines = self.watches.stream(wanted, encoder, cut=lambda: _abort(request), as_table=as_table)
@@ -500,7 +507,8 @@ def _agent(request: web.Request) -> str:
 
 
 def _options(request: web.Request) -> Options:
-    return http.options(request.query, agent=_agent(request))
+    kind = "CreateOptions" if request.method == "POST" else "UpdateOptions"
+    return http.options(request.query, agent=_agent(request), kind=kind)
 
 
 def _content_type(request: web.Request) -> str:

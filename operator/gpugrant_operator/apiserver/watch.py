@@ -97,7 +97,16 @@ def visible(query: Query, event: Event) -> tuple[EventType, Stored] | None:
     is_now = event.type != "DELETED" and query.selector.matches(event.now.obj)
     if is_now:
         return ("MODIFIED" if was else "ADDED"), event.now
-    return ("DELETED", event.now) if was else None
+    if event.before is None or not was:
+        return None
+    return "DELETED", event.now if event.type == "DELETED" else _as_of(event.before, event.version)
+
+
+def _as_of(stored: Stored, version: int) -> Stored:
+    """The object under another version: who selects objects sees one leave as it last was selected, under the version
+    of the change."""
+    metadata = {**stored.obj["metadata"], "resourceVersion": str(version)}
+    return Stored({**stored.obj, "metadata": metadata})
 
 
 class Feed:

@@ -77,7 +77,8 @@ def create(rules: Rules, body: Obj, *, namespace: str, context: Context) -> Obj:
     if resource.namespaced:
         metadata["namespace"] = namespace
     metadata["uid"] = context.uid
-    metadata["generation"] = 1
+    if resource.custom:
+        metadata["generation"] = 1
     metadata["creationTimestamp"] = timestamps.write(context.now)
     obj = {**body, "apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
     if resource.has_status:
@@ -95,7 +96,7 @@ def update(rules: Rules, old: Obj, body: Obj, *, context: Context) -> Outcome:
         if "status" in old:
             new["status"] = old["status"]
     new = _settled(resource, rules.default(new))
-    if _desired_part(new) != _desired_part(old):
+    if resource.custom and _desired_part(new) != _desired_part(old):
         metadata["generation"] = _generation(old) + 1
     new["metadata"] = metadata
     return _finish(rules, old, new)
@@ -130,7 +131,7 @@ def delete(resource: Resource, old: Obj, options: Mapping[str, Json], *, now: da
         **metadata,
         "deletionTimestamp": timestamps.write(now),
         "deletionGracePeriodSeconds": 0,
-        "generation": _generation(old) + 1,
+        **({"generation": _generation(old) + 1} if resource.custom else {}),
     }
     new = {**old, "metadata": marked}
     if resource.id == NAMESPACES.id:

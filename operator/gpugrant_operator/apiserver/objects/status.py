@@ -104,8 +104,13 @@ def no_such_path() -> ApiError:
     return ApiError(404, "NotFound", "the server could not find the requested resource", details={})
 
 
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get"}
+"""As kube-apiserver's NewMethodNotSupported is told; it has no word for the others."""
+
+
 def method_not_allowed(plural: str, group: str, verb: str, why: str = "") -> ApiError:
-    message = f"{verb} is not supported on {qualified(plural, group)}"
+    word = _VERBS.get(verb, "" if verb.isupper() else verb)
+    message = f'{word} is not supported on resources of kind "{qualified(plural, group)}"'
     return ApiError(
         405,
         "MethodNotAllowed",
@@ -152,7 +157,7 @@ def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiErr
     lines = [cause.line for cause in causes]
     told = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
     subject = f"{kind}.{group}" if group else kind
-    details: Obj = {"name": name, "group": group, "kind": kind}
+    details = _details(kind, group, name)
     details["causes"] = [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes]
     return ApiError(422, "Invalid", f'{subject} "{name}" is invalid: {told}', details=details)
 

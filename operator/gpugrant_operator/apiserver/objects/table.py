@@ -22,7 +22,10 @@ _NAME: Obj = {
     "name": "Name",
     "type": "string",
     "format": "name",
-    "description": "Name must be unique within a namespace. Is required when creating resources.",
+    "description": "Name must be unique within a namespace. Is required when creating resources, although some "
+    "resources may allow a client to request the generation of an appropriate name automatically. Name is primarily "
+    "intended for creation idempotence and configuration definition. Cannot be updated. More info: "
+    "https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names",
     "priority": 0,
 }
 
@@ -67,11 +70,18 @@ def columns(resource: Resource) -> tuple[tuple[Obj, tuple[Column, jsonpath.Path]
             "name": column.name,
             "type": shown,
             "format": column.format,
-            "description": column.description or f"{column.path} of the {resource.kind}",
+            "description": column.description or _described(resource, column),
             "priority": column.priority,
         }
         read.append((definition, (column, jsonpath.parse(column.path))))
     return tuple(read)
+
+
+def _described(resource: Resource, column: Column) -> str:
+    """Of a custom resource as kube-apiserver's tableconvertor words it."""
+    if resource.custom:
+        return f"Custom resource definition column (in JSONPath format): {column.path}"
+    return f"{column.path} of the {resource.kind}"
 
 
 def _row(resource: Resource, obj: Mapping[str, Json], form: Format, now: datetime) -> Obj:

@@ -86,6 +86,16 @@ METADATA_FIELDS = frozenset(
 )
 
 
+_BLOCKING = {f"FieldValue{kind}" for kind in ("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid")}
+_UNCHECKED = Cause(
+    "FieldValueInvalid",
+    "<nil>",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing "
+    "errors to complete validation",
+)
+"""As apiextensions-apiserver's hasBlockingErr: a reason of the set above keeps the rules from being judged."""
+
+
 @dataclass(frozen=True)
 class Rules:
     """The compiled schema of one resource."""
@@ -115,6 +125,8 @@ class Rules:
         """All that is wrong with the object, shape first; rules are judged only on a sound shape."""
         shape = tuple(_causes(error) for error in self.validator.iter_errors(obj))
         shape = shape or tuple(_doubles(obj, self.resource.schema, ""))
+        if self.cel_rules and any(cause.reason in _BLOCKING for cause in shape):
+            return *shape, _UNCHECKED
         return shape or tuple(_judge(self.cel_rules, obj, old))
 
 
@@ -226,7 +238,7 @@ def _causes(error: Any) -> Cause:
             options = ", ".join(json.dumps(option) for option in kind.options if option is not None)
             return Cause("FieldValueNotSupported", path, f"Unsupported value: {shown}: supported values: {options}")
         case "type":
-            wanted = "/".join(name for name in _types(kind.types) if name != "null")
+            wanted = ",".join(name for name in _types(kind.types) if name != "null")
             return Cause(
                 "FieldValueTypeInvalid",
                 path,
@@ -242,7 +254,8 @@ def _causes(error: Any) -> Cause:
         case "pattern":
             return invalid_value(path, shown, f"{path} in body should match '{kind.pattern}'")
         case "format":
-            return invalid_value(path, shown, f"{path} in body must be of type {kind.format}: {shown}")
+            told = f"Invalid value: {shown}: {path} in body must be of type {kind.format}: {shown}"
+            return Cause("FieldValueTypeInvalid", path, told)
         case "minLength":
             return invalid_value(path, shown, f"{path} in body should be at least {kind.limit} chars long")
         case "minimum" | "exclusiveMinimum":
@@ -261,7 +274,7 @@ def _doubles(value: Json, schema: Schema, path: str) -> Iterator[Cause]:
             here = f"{path}[{index}]"
             identity = _identity(item, schema)
             if identity is not None and identity in seen:
-                yield Cause("FieldValueDuplicate", here, f"Duplicate value: {json.dumps(identity)}")
+                yield Cause("FieldValueDuplicate", here, f"Duplicate value: {_compact(identity)}")
             seen.append(identity)
             yield from _doubles(item, schema.get("items") or {}, here)
     elif isinstance(value, dict):
@@ -281,6 +294,11 @@ def _identity(item: Json, schema: Schema) -> Json:
             return {key: item.get(key) for key in schema.get("x-kubernetes-list-map-keys", ())}
         case _:
             return None
+
+
+def _compact(value: Json) -> str:
+    """JSON as Go writes it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _path(parts: Sequence[str | int]) -> str:
