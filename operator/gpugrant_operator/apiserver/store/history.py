@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from gpugrant_operator.apiserver.objects.resources import Resource
 from gpugrant_operator.apiserver.objects.status import Obj, expired
 from gpugrant_operator.apiserver.store.journal import Key
 
@@ -17,6 +18,9 @@ EVENT_LOG = 5_000
 
 ENCODED = 1_000
 """Objects whose JSON is kept beside them: enough for a burst of changes, and no second copy of a whole store."""
+
+STATIC_VERSION = "1"
+"""resourceVersion of the server's own objects; a change gets at least 2 (the first is burnt at creation)."""
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 
@@ -82,3 +86,13 @@ class History:
         self.version = event.version
         for listener in tuple(self._listeners):
             listener(event)
+
+
+def versioned(obj: Obj, version: int) -> Obj:
+    """The object as it is after the change of that number."""
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}
+
+
+def of_this_version(obj: Obj, resource: Resource) -> Obj:
+    """An object that was stored at another version of its kind, by Kubernetes' conversion strategy None."""
+    return obj if obj["apiVersion"] == resource.api_version else {**obj, "apiVersion": resource.api_version}

@@ -23,10 +23,18 @@ from gpugrant_operator.apiserver.objects.resources import Catalog, Resource
 from gpugrant_operator.apiserver.objects.status import ApiError, Obj, bad_request, out_of_storage
 from gpugrant_operator.apiserver.store import manifests
 from gpugrant_operator.apiserver.store.disk import Disk
-from gpugrant_operator.apiserver.store.history import Event, EventType, History, Stored
+from gpugrant_operator.apiserver.store.history import (
+    STATIC_VERSION,
+    Event,
+    EventType,
+    History,
+    Stored,
+    of_this_version,
+    versioned,
+)
 from gpugrant_operator.apiserver.store.journal import Contents, Journal, Key, Origin, Record, StoreFailed
 from gpugrant_operator.apiserver.store.shelf import Shelf
-from gpugrant_operator.apiserver.store.writer import Write, Writer
+from gpugrant_operator.apiserver.store.writer import Write, Writer, guarded
 
 MAX_BATCH = 500
 """Changes made durable together."""
@@ -110,7 +118,7 @@ class Store:
             if resource is None:
                 self._unknown[key] = record
                 continue
-            self._shelf.put(key, Stored(_of_this_version(record.obj, resource)))
+            self._shelf.put(key, Stored(of_this_version(record.obj, resource)))
             if record.file is not None:
                 self._files[key] = record.file
             if record.origin is not None:
@@ -121,6 +129,10 @@ class Store:
         if contents.unfinished:
             log.info("the last batch is finished", changes=len(contents.unfinished))
         self._writer.finish_late()
+
+    def put_static(self, resource: Resource, obj: Obj) -> None:
+        """An object of the server itself, which no request changes and no file keeps."""
+        self._shelf.put((resource.id, obj["metadata"].get("namespace", ""), obj["metadata"]["name"]), Stored(obj))
 
     @property
     def version(self) -> int:
@@ -246,8 +258,8 @@ class Store:
         return resource, key[1], key[2]
 
     def _prepare(self, change: Change, before: Obj | None, version: int) -> tuple[Write, Event]:
-        obj = sharing.shared(_versioned(change.obj, version), before) if change.obj is not None else None
-        shown = obj if obj is not None else _versioned(change.last or before or {}, version)
+        obj = sharing.shared(versioned(change.obj, version), before) if change.obj is not None else None
+        shown = obj if obj is not None else versioned(change.last or before or {}, version)
         kind: EventType = "DELETED" if obj is None else ("MODIFIED" if before is not None else "ADDED")
         event = Event(version, kind, change.key, Stored(shown), Stored(before) if before is not None else None)
         try:
@@ -303,18 +315,7 @@ class Store:
             await self._maintain()
 
     async def _in_thread(self, work: Callable[[], None]) -> None:
-        """Whatever goes wrong and was not foreseen leaves the journal in doubt, and the store running."""
-
-        def guarded() -> None:
-            try:
-                work()
-            except (StoreFailed, OSError):
-                raise
-            except Exception as error:
-                log.exception("store failed")
-                raise StoreFailed(f"{type(error).__name__}: {error}", fatal=True) from error
-
-        await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, guarded))
+        await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, guarded, work))
 
     async def _probe(self) -> None:
         """Whether the medium takes writes again; a journal in doubt is replaced by what is committed."""
@@ -359,8 +360,6 @@ class Store:
         await asyncio.get_running_loop().run_in_executor(self._thread, closing)
         self._thread.shutdown()
 
-    # --- after a batch ----------------------------------------------------------------------------------------
-
     def _publish(self, batch: Sequence[_Pending]) -> None:
         self.failure = ""
         for pending in batch:
@@ -398,22 +397,3 @@ class Store:
 
     def _refusal(self) -> ApiError:
         return out_of_storage(f"the change is not stored: {self.failure}; writes work again when the medium does")
-
-    # --- memory -----------------------------------------------------------------------------------------------
-
-    def put_static(self, resource: Resource, obj: Obj) -> None:
-        """An object of the server itself, which no request changes and no file keeps."""
-        self._shelf.put((resource.id, obj["metadata"].get("namespace", ""), obj["metadata"]["name"]), Stored(obj))
-
-
-STATIC_VERSION = "1"
-"""resourceVersion of the server's own objects; a change gets at least 2 (the first is burnt at creation)."""
-
-
-def _versioned(obj: Obj, version: int) -> Obj:
-    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}
-
-
-def _of_this_version(obj: Obj, resource: Resource) -> Obj:
-    """An object that was stored at another version of its kind, by Kubernetes' conversion strategy None."""
-    return obj if obj["apiVersion"] == resource.api_version else {**obj, "apiVersion": resource.api_version}

@@ -11,7 +11,7 @@ from gpugrant_operator.apiserver.objects.resources import NAMESPACES, Catalog, R
 from gpugrant_operator.apiserver.objects.validation import Rules
 from gpugrant_operator.apiserver.store import backup, manifests
 from gpugrant_operator.apiserver.store.disk import TEMPORARY, read_regular
-from gpugrant_operator.apiserver.store.journal import JOURNAL, RESTORE, SNAPSHOT, Contents, DamagedStore, Record
+from gpugrant_operator.apiserver.store.journal import RESTORE, Contents, DamagedStore, Record
 from gpugrant_operator.apiserver.store.manifests import BadManifestError
 
 LOOKS = 4
@@ -77,9 +77,7 @@ def _left_over(state: Path, root: Path) -> Iterator[Finding]:
 def _objects(state: Path, contents: Contents, catalog: Catalog, rules: dict[str, Rules]) -> Iterator[Finding]:
     uids: dict[str, str] = {}
     for key, record in contents.records.items():
-        place = (
-            f"{state / (SNAPSHOT if record.version <= contents.version else JOURNAL)}: {'/'.join(filter(None, key))}"
-        )
+        place = f"{state}: {'/'.join(filter(None, key))}"
         resource, obj = catalog.by_id(key[0]), record.obj or {}
         metadata = obj.get("metadata") or {}
         if resource is None:

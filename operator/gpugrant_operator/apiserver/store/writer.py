@@ -6,7 +6,7 @@ Whatever fails before the commit point leaves nothing of the batch; whatever fai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -198,6 +198,17 @@ class Writer:
         """Where the manifest of the object lies; None: it has none."""
         resource = self._catalog.by_id(key[0])
         return manifests.place(self._root, resource, key) if resource is not None and resource.desired else None
+
+
+def guarded(work: Callable[[], None]) -> None:
+    """Does it; whatever goes wrong and was not foreseen leaves the journal in doubt, and the store running."""
+    try:
+        work()
+    except (StoreFailed, OSError):
+        raise
+    except Exception as error:
+        log.exception("store failed")
+        raise StoreFailed(f"{type(error).__name__}: {error}", fatal=True) from error
 
 
 def hash_of(path: Path) -> str | None:

@@ -23,7 +23,7 @@ from gpugrant_operator.apiserver.registry import Options
 from gpugrant_operator.apiserver.settings import Settings
 from gpugrant_operator.apiserver.store import backup, manifests, restore
 from gpugrant_operator.apiserver.store.disk import Disk
-from gpugrant_operator.apiserver.store.journal import JOURNAL, SNAPSHOT, Contents, Record, line
+from gpugrant_operator.apiserver.store.journal import JOURNAL, SNAPSHOT, Contents, Record, line, snapshot
 from gpugrant_operator.cli.gpugrant import cli
 from storestand import Opened, namespace, opened
 
@@ -375,3 +375,29 @@ async def test_names_as_long_as_kubernetes_has_them_are_stored_backed_up_and_res
     assert store(bare.root, "restore", str(bare.root / "b.tar")).exit_code == 0
     assert path.exists()
     assert store(bare.root, "verify").exit_code == 0
+
+
+async def test_verify_names_faults_of_objects(bare: Settings) -> None:
+    async with opened(bare, Disk()) as api:
+        await put(api, "a", "b", "c")
+        contents = api.store.contents()
+    records = {key[2]: record for key, record in contents.records.items()}
+    lost = records.pop("default")
+    spec = {**records["a"].obj["spec"], "device": 7}  # type: ignore[index]
+    records["a"] = replace(records["a"], obj={**(records["a"].obj or {}), "spec": spec})
+    twin = {**(records["c"].obj or {})["metadata"], "uid": (records["b"].obj or {})["metadata"]["uid"]}
+    records["c"] = replace(records["c"], obj={**(records["c"].obj or {}), "metadata": twin})
+    odd = Record(("gadgets.example.com", "", "g"), {"metadata": {"name": "g"}}, 3)
+    contents.records = {record.key: record for record in (*records.values(), odd)}
+    (bare.layout.store / JOURNAL).unlink()
+    (bare.layout.store / SNAPSHOT).write_bytes(b"".join(snapshot(contents, 9)))
+    told = store(bare.root, "verify")
+    assert told.exit_code == 1
+    for said in (
+        "spec.device: Invalid value",
+        "it has the uid of repogpugrants.gpu.rediacc.io/default/b",
+        "this version serves no such kind",
+        "its namespace default is not stored",
+    ):
+        assert said in told.output, told.output
+    assert lost.file is not None
