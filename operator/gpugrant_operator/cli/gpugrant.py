@@ -384,6 +384,31 @@ def store_accept_deletes(root: Path) -> None:
     store_command.accept_deletes(root)
 
 
+@cli.group("service")
+def service_group() -> None:
+    """The instance of this machine as a systemd service."""
+
+
+@service_group.command("install")
+@options.root
+@options.manifests
+def service_install(root: Path, manifests: tuple[Path, ...]) -> None:
+    """Write, enable and start gpugrant.service; an instance that runs is taken over without a pause."""
+    from gpugrant_operator.cli import service_command
+
+    options.check_apart(root, manifests)
+    service_command.install(root, manifests)
+
+
+@service_group.command("remove")
+@options.root
+def service_remove(root: Path) -> None:
+    """Stop the service and remove its unit; the data stays."""
+    from gpugrant_operator.cli import service_command
+
+    service_command.remove(root)
+
+
 @cli.command()
 @click.argument("shell", type=click.Choice(completion_command.SHELLS))
 def completion(shell: str) -> None:

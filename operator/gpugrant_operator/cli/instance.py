@@ -64,7 +64,7 @@ def up(root: Path, *, hardware: Path, detach: bool, enforce: bool = False, manif
             raise Failure(f"it already runs below {root}, and --enforce counts at the start: run gpugrant down first")
         if not detach:
             raise Failure(f"it already runs below {root}: see gpugrant status; gpugrant down stops it")
-        _await_ready(layout, None)
+        await_ready(layout)
     elif detach:
         _start_detached(layout, hardware, enforce=enforce, manifests=manifests)
     else:
@@ -245,6 +245,12 @@ def _superseded(running: Health, layout: Layout, hardware: Path, manifests: tupl
     if running.version == _version():
         return False
     console.note(f"version {running.version} runs below {layout.root}: version {_version()} takes over")
+    give_way(layout)
+    return True
+
+
+def give_way(layout: Layout) -> None:
+    """Has a supervisor that runs end and leave its parts running, for the next one to take over. Raises Failure."""
     lock = layout.lock(parts.SUPERVISOR)
     held = processes.holder(lock)
     with contextlib.suppress(ProcessLookupError):
@@ -254,7 +260,6 @@ def _superseded(running: Health, layout: Layout, hardware: Path, manifests: tupl
                     old.signal(supervisor.GIVE_WAY)
                     if not old.wait(ANSWERS_WITHIN):
                         raise Failure(f"the supervisor (process {held.pid}) does not end: run gpugrant down first")
-    return True
 
 
 def _version() -> str:
@@ -270,6 +275,11 @@ def _start_detached(layout: Layout, hardware: Path, *, enforce: bool, manifests:
     child = processes.launch(argv, environ=os.environ, log=log)
     with Process(child.pid, child) as process:
         _await_ready(layout, lambda: _last_line(log) if process.wait(0) else None)
+
+
+def await_ready(layout: Layout) -> None:
+    """Returns when all parts of the running instance are well. Raises NotReady."""
+    _await_ready(layout, None)
 
 
 def _await_ready(layout: Layout, ended: Callable[[], str | None] | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import click
@@ -12,17 +11,13 @@ from gpugrant_crds import names
 from gpugrant_crds.layout import Layout
 from gpugrant_crds.repofile import RepoFile
 from gpugrant_operator import repos, sealing
-from gpugrant_operator.cli import console
+from gpugrant_operator.cli import console, systemd
 from gpugrant_operator.cli.console import Failure
 from gpugrant_operator.node import daemons
 from gpugrant_operator.repos import Refused, Write
 from gpugrant_operator.sealing import Seen, Unit
 
 HERE = Path("/")
-BOOTED = Path("/run/systemd/system")
-"""sd_booted(3)."""
-SYSTEMCTL_WITHIN = 30.0
-"""Seconds; systemctl answers in tens of milliseconds."""
 
 
 def seal(root: Path, name: str, *, unit: str | None) -> None:
@@ -87,7 +82,7 @@ def _already(layout: Layout, repo: RepoFile) -> str:
 def _by_unit(layout: Layout, repo: RepoFile, seen: Seen, wanted: str | None) -> str:
     here = layout.root == HERE
     systemctl = shutil.which("systemctl")
-    if here and (systemctl is None or not BOOTED.is_dir()):
+    if here and (systemctl is None or not systemd.BOOTED.is_dir()):
         raise _no_systemd(layout, repo, "systemd does not run here")
     if not here and wanted is None:
         raise _no_systemd(layout, repo, f"systemd does not look below {layout.root}")
@@ -101,7 +96,7 @@ def _by_unit(layout: Layout, repo: RepoFile, seen: Seen, wanted: str | None) -> 
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     repos.replace(path, text)
     if here:
-        _systemctl(str(systemctl), "daemon-reload")
+        systemd.call(str(systemctl), "daemon-reload")
     else:
         console.note(
             f"note: systemd reads {path} only where {layout.root} is its root; else put it into /{sealing.SYSTEM}"
@@ -121,16 +116,4 @@ def _no_systemd(layout: Layout, repo: RepoFile, why: str) -> Failure:
 
 
 def _ask(systemctl: str, unit: str) -> Unit:
-    return sealing.read_unit(unit, _systemctl(systemctl, "show", "--property=LoadState,MainPID", "--", unit))
-
-
-def _systemctl(program: str, *words: str) -> str:
-    try:
-        done = subprocess.run(
-            [program, *words], capture_output=True, text=True, check=False, timeout=SYSTEMCTL_WITHIN, errors="replace"
-        )
-    except (subprocess.TimeoutExpired, OSError) as error:
-        raise Refused(f"systemctl {words[0]} does not end: look at systemctl status") from error
-    if done.returncode != 0:
-        raise Refused(f"systemctl {words[0]} failed: {' '.join(done.stderr.split())[:300] or done.returncode}")
-    return done.stdout
+    return sealing.read_unit(unit, systemd.call(systemctl, "show", "--property=LoadState,MainPID", "--", unit))

@@ -65,7 +65,7 @@ def equal_service(output: str, flags: str) -> str:
         "ConditionPathExists=/usr/bin/nvidia-ctk\nAfter=nvidia-persistenced.service\n"
         f"Before={_ENGINES}\nStartLimitIntervalSec=10s\nStartLimitBurst=5\n\n"
         f"[Service]\nType=oneshot\nEnvironment={FLAGS}={flags}\n"
-        f"ExecStart=/usr/bin/nvidia-ctk cdi generate {_word(f'--output={output}')}\n"
+        f"ExecStart=/usr/bin/nvidia-ctk cdi generate {word(f'--output={output}')}\n"
         "CapabilityBoundingSet=CAP_SYS_MODULE CAP_SYS_ADMIN CAP_MKNOD\n"
         # as the toolkit's drop-in: a card that hangs must not keep the engines from starting
         "TimeoutStartSec=90s\nRestart=on-failure\nRestartSec=1s\n\n[Install]\nWantedBy=multi-user.target\n"
@@ -92,7 +92,7 @@ def our_service(command: Sequence[str]) -> str:
         f"Before={_ENGINES}\nStartLimitIntervalSec=0\n\n"
         # what udev still makes is waited for, so that the last card of a burst is seen
         "[Service]\nType=oneshot\nExecStartPre=-/usr/bin/udevadm settle --timeout=30\n"
-        f"ExecStart={' '.join(_word(word) for word in command)} --offline\n"
+        f"ExecStart={' '.join(map(word, command))} --offline\n"
         # as the toolkit's: daemons wait for it at boot, but not for a card that hangs
         "TimeoutStartSec=120s\n\n[Install]\nWantedBy=multi-user.target\n"
     )
@@ -137,7 +137,7 @@ def drop_in_folder(pattern: str) -> str | None:
     return f"{prefix}.service.d"
 
 
-def _word(text: str) -> str:
+def word(text: str) -> str:
     """One word of ExecStart=: `%` and `$` doubled, quoted where blanks or quotes stand in it."""
     text = text.replace("%", "%%").replace("$", "$$")
     if not any(char in text for char in " \t\"'\\;"):
