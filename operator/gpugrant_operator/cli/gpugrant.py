@@ -6,13 +6,11 @@ The contract of the arguments; what they do lies in the modules beside this one,
 from __future__ import annotations
 
 import sys
-from datetime import timedelta
 from pathlib import Path
-from typing import BinaryIO
 
 import click
 
-from gpugrant_operator.cli import completing, completion_command, console, options
+from gpugrant_operator.cli import completing, completion_command, console, gate_group, options, repo_group
 
 
 @click.group(context_settings=console.CONTEXT)
@@ -95,222 +93,6 @@ def operator(root: Path, hardware: Path) -> None:
     from gpugrant_operator.controller import main as part
 
     sys.exit(part.run(root, hardware=hardware))
-
-
-@cli.group(invoke_without_command=True)
-@options.root
-@options.hardware
-@click.option("--listen", type=options.ABSOLUTE, metavar="SOCK", help="One repo with fixed grants: listen here.")
-@click.option("--upstream", type=options.ABSOLUTE, metavar="SOCK", help="One repo: its daemon's own socket.")
-@click.option("--repo", metavar="NAME", help="One repo: its name.")
-@click.option("--grant", "grants", multiple=True, metavar="DEVICE", help="One repo: a granted device; repeatable.")
-@click.option("--policy", type=options.ABSOLUTE, metavar="FILE", help="One repo: a file as in repos.d.")
-@click.option(
-    "--enforce",
-    is_flag=True,
-    help="Stop also what ran with ungranted devices before the first start; one repo: stop it at all.",
-)
-@click.pass_context
-def gate(
-    context: click.Context,
-    root: Path,
-    hardware: Path,
-    listen: Path | None,
-    upstream: Path | None,
-    repo: str | None,
-    grants: tuple[str, ...],
-    policy: Path | None,
-    enforce: bool,
-) -> None:
-    """Run the gate alone, or one repo's gate with fixed grants.
-
-    With --listen, --upstream and --repo it serves that one repo and needs no operator: for trials and benches.
-    """
-    from gpugrant_operator.cli import gate_commands as commands
-
-    trial = commands.trial_of(listen=listen, upstream=upstream, repo=repo, grants=grants, policy=policy)
-    if context.invoked_subcommand is not None:
-        if trial is not None or enforce:
-            raise click.UsageError(f'give the options after "{context.invoked_subcommand}"')
-        return
-    sys.exit(commands.serve(root, hardware=hardware, trial=trial, enforce=enforce))
-
-
-@gate.command()
-@options.root
-@click.option(
-    "--repo", metavar="NAME", help="The repo's name; its file in repos.d and its grants count. Default: the policy's."
-)
-@click.option(
-    "--grant",
-    "grants",
-    multiple=True,
-    metavar="DEVICE",
-    help="A granted device, beside what the repo holds here; repeatable.",
-)
-@click.option("--policy", type=options.ABSOLUTE, metavar="FILE", help="A file as in repos.d, in its place.")
-@click.option(
-    "--facts",
-    multiple=True,
-    type=options.ABSOLUTE,
-    metavar="FILE",
-    help="What the daemon says: the output of docker inspect, docker info or docker version -f json; repeatable.",
-)
-@click.argument("file", type=click.File("rb"))
-def explain(
-    root: Path,
-    repo: str | None,
-    grants: tuple[str, ...],
-    policy: Path | None,
-    facts: tuple[Path, ...],
-    file: BinaryIO,
-) -> None:
-    """Judge the raw HTTP request in FILE (- for stdin); exit 0 when it is admitted, 1 when it is refused.
-
-    It prints the rules that refuse it, or the request as it would go on, with what the gate changes in its body.
-    """
-    from gpugrant_operator.cli import explain_command as commands
-
-    sys.exit(commands.explain(root, file.read(), repo=repo, grants=grants, policy=policy, facts=facts))
-
-
-@gate.command("rules")
-@options.output("table", "json")
-def gate_rules(output: str) -> None:
-    """List what each rule of the gate prevents, and what can be opened for a repo."""
-    from gpugrant_operator.cli import rules_command
-
-    rules_command.show(output)
-
-
-@gate.group()
-def binds() -> None:
-    """Pin the bind sources of repos."""
-
-
-@binds.command("restore")
-@options.root
-@click.argument("name", shell_complete=completing.local_repos)
-def binds_restore(root: Path, name: str) -> None:
-    """Pin the sources of repo NAME's containers again, before its daemon starts (after a boot).
-
-    Run it where the daemon will see the mounts: in the machine's own mount namespace, or in the daemon's.
-    """
-    from gpugrant_operator.cli import binds_command, gate_commands
-
-    binds_command.restore(root, gate_commands.checked_repo(name))
-
-
-@gate.command()
-@options.root
-@click.option("--repo", metavar="NAME", help="Only this repo's. Default: all repos'.")
-@click.option("--refused", is_flag=True, help="Only what was not admitted.")
-@options.output("text", "json")
-def tail(root: Path, repo: str | None, refused: bool, output: str) -> None:
-    """Show the gate's decisions as it makes them, until ^C; -o json: as they stand in the audit."""
-    from gpugrant_operator.cli import gate_commands, gate_tail
-
-    name = None if repo is None else gate_commands.checked_repo(repo)
-    gate_tail.tail(root, repo=name, refused=refused, as_json=output == "json")
-
-
-@cli.group()
-def repo() -> None:
-    """Put repos' daemons behind the gate."""
-
-
-@repo.command("add")
-@click.argument("name")
-@options.root
-@click.option("--upstream", type=options.ABSOLUTE, required=True, metavar="SOCK", help="The daemon's own socket.")
-@click.option(
-    "--id",
-    "repo_id",
-    metavar="ID",
-    help="The repo's id. Default: that of its sealed folder if no repo had it before, else random.",
-)
-@click.option(
-    "--listen", type=options.ABSOLUTE, metavar="SOCK", help="Where the gate listens. Default: below the root."
-)
-@click.option(
-    "--sealed",
-    is_flag=True,
-    help="The daemon sees only the CDI specs of this repo's granted devices. Found out where it does already.",
-)
-@click.option(
-    "--daemon-config",
-    type=options.ABSOLUTE,
-    metavar="FILE",
-    help="The daemon's daemon.json. Without it builds with BuildKit are refused.",
-)
-def repo_add(
-    name: str,
-    root: Path,
-    upstream: Path,
-    repo_id: str | None,
-    listen: Path | None,
-    sealed: bool,
-    daemon_config: Path | None,
-) -> None:
-    """Put the daemon of the repo NAME behind the gate."""
-    from gpugrant_operator.cli import repo_commands as commands
-
-    commands.add(
-        root, name, upstream=upstream, repo_id=repo_id, listen=listen, sealed=sealed, daemon_config=daemon_config
-    )
-
-
-@repo.command("remove")
-@click.argument("name", shell_complete=completing.local_repos)
-@options.root
-def repo_remove(name: str, root: Path) -> None:
-    """Take the repo NAME from the gate; its daemon goes on running."""
-    from gpugrant_operator.cli import repo_commands as commands
-
-    commands.remove(root, name)
-
-
-@repo.command("seal")
-@click.argument("name", shell_complete=completing.local_repos)
-@options.root
-@click.option(
-    "--unit", metavar="UNIT", help="The daemon's service. Default: that of its process, else docker-NAME.service."
-)
-def repo_seal(name: str, root: Path, unit: str | None) -> None:
-    """Let the daemon of the repo NAME see only the CDI specs of its granted devices, from its next start on.
-
-    Writes a drop-in of the daemon's systemd unit and restarts nothing.
-    """
-    from gpugrant_operator.cli import seal_command
-
-    seal_command.seal(root, name, unit=unit)
-
-
-@repo.command("adopt")
-@click.argument("name", shell_complete=completing.local_repos)
-@options.root
-@click.option("--dry-run", is_flag=True, help="Say what would be granted, and write nothing.")
-@options.timeout("30s")
-@click.option("-n", "--namespace", metavar="NAMESPACE", help="Default: the context's, else default.")
-def repo_adopt(name: str, root: Path, dry_run: bool, timeout: timedelta, namespace: str | None) -> None:
-    """Grant to the repo NAME the devices that its running containers use already.
-
-    For a host that used GPUs before it had a gate. What is used in a way that no grant is for is listed, and left as
-    it is.
-    """
-    from gpugrant_operator.cli import adopt_command
-
-    adopt_command.adopt(root, name, namespace=namespace, dry_run=dry_run, timeout=timeout)
-
-
-@repo.command("list")
-@options.root
-@options.output("table", "json")
-def repo_list(root: Path, output: str) -> None:
-    """List the repos and what the gate says of their daemons."""
-    from gpugrant_operator.cli import repo_commands as commands
-
-    commands.show(root, as_json=output == "json")
 
 
 @cli.group()
@@ -428,6 +210,10 @@ def crds() -> None:
     from gpugrant_crds import schema
 
     click.echo("---\n".join(schema.manifests().values()), nl=False)
+
+
+cli.add_command(gate_group.gate)
+cli.add_command(repo_group.repo)
 
 
 def main() -> None:
