@@ -11,11 +11,11 @@ import yaml
 
 from gpugrant_crds import inventory
 from gpugrant_crds.v1alpha1 import GpuMachine
-from gpugrant_operator.cli import console, listing, session
+from gpugrant_operator.cli import console, explaining, listing, session
 from gpugrant_operator.cli.console import Failure
 from gpugrant_operator.cli.grant_commands import parsed
 from gpugrant_operator.cli.live import Answer
-from gpugrant_operator.cli.refs import World, no_such_machine, unknown
+from gpugrant_operator.cli.refs import Refused, World, no_such_machine, unknown
 from gpugrant_operator.cli.session import Session
 from gpugrant_operator.gateclient import GateError
 
@@ -44,6 +44,24 @@ def repo_grants(ref_text: str | None, output: str) -> None:
     silent = listing.silent(shown, world)
     if silent:
         raise Failure("; ".join(silent))
+
+
+def explain(ref_text: str, device: str, output: str) -> None:
+    """Prints whether the repo may use the device right now, link by link; exits 1 unless it may."""
+    found = explaining.explain(parsed(ref_text), device, session.begin(os.environ).world())
+    if isinstance(found, Refused):
+        raise Failure(found.message)
+    if output == "table":
+        words = {True: "yes", False: "no", None: "unknown"}
+        console.show(explaining.COLUMNS, [(link.name, words[link.holds], link.because) for link in found.links])
+    else:
+        links = [{"name": link.name, "holds": link.holds, "because": link.because} for link in found.links]
+        where = {"repo": found.repo, "machine": found.machine, "device": found.device}
+        _print({**where, "may": found.may, "message": found.sentence, "links": links}, output)
+    if not found.may:
+        raise Failure(found.sentence)
+    if output == "table":
+        click.echo(found.sentence)
 
 
 def machine_gpus(name: str, output: str) -> None:
@@ -125,4 +143,4 @@ def _print(value: Any, output: str) -> None:
         click.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), nl=False)
 
 
-__all__ = ["machine_gpus", "repo_grants"]
+__all__ = ["explain", "machine_gpus", "repo_grants"]

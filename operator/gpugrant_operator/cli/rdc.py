@@ -139,6 +139,23 @@ def repo_gpu_list(repo: str | None, output: str) -> None:
     list_commands.repo_grants(repo, output)
 
 
+@repo_gpu.command("explain")
+@click.argument("repo", shell_complete=completing.repos)
+@click.option(
+    "--device",
+    required=True,
+    metavar="NAME",
+    shell_complete=completing.devices,
+    help="A CDI device name, for example nvidia.com/gpu=all.",
+)
+@options.output("table", "json", "yaml")
+def repo_gpu_explain(repo: str, device: str, output: str) -> None:
+    """Say whether REPO may use a device right now, and what says so; exit 1 unless it may."""
+    from gpugrant_operator.cli import list_commands
+
+    list_commands.explain(repo, device, output)
+
+
 def main() -> None:
     """The `rdc` program."""
     console.run(cli, "rdc")

@@ -45,7 +45,7 @@ def tab(line: str, words: list[str], **environ: str) -> list[str]:
     ("line", "words", "expected"),
     [
         ("rdc mach", ["rdc", "mach"], ["machine"]),
-        ("rdc repo gpu ", ["rdc", "repo", "gpu", ""], ["grant", "list", "revoke"]),
+        ("rdc repo gpu ", ["rdc", "repo", "gpu", ""], ["explain", "grant", "list", "revoke"]),
         ("gpugrant repo se", ["gpugrant", "repo", "se"], ["seal"]),
         ("renet setup --off", ["renet", "setup", "--off"], ["--offline"]),
     ],
