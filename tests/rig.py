@@ -172,8 +172,10 @@ def bring_up(root: Path, hardware: Path) -> System:
 
 
 def wait_for(look: Callable[[], T], *, seconds: float = 15.0) -> T:
-    """What `look` says as soon as it is true; fails with its last answer. Looks four times a second. `seconds` are those
-    of a quiet machine: a busy one has three times as long."""
+    """What `look` says as soon as it is true; fails with its last answer. Looks four times a second.
+
+    `seconds` are those of a quiet machine: a busy one has three times as long.
+    """
     end = time.monotonic() + 3 * seconds
     while not (seen := look()):
         assert time.monotonic() < end, f"still {seen!r} after {seconds} s"
