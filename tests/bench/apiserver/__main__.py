@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -50,6 +51,7 @@ def main() -> None:
     parser.add_argument("--watchers", type=int, default=200, help="watches of one change (default: 200)")
     parser.add_argument("--rounds", type=int, default=3, help="of each side (default: 3)")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the servers end with it
     crds = schema.crds()
     with contextlib.ExitStack() as stack:
         started = time.monotonic()
