@@ -322,7 +322,7 @@ def connect() -> Callable[[Path], AbstractAsyncContextManager[Client]]:
     return connected
 
 
-async def _eventually(check: Callable[[], Any], seconds: float = 10) -> Any:
+async def _eventually(check: Callable[[], Any], seconds: float = 40) -> Any:
     async with asyncio.timeout(seconds):
         while True:
             result = check()

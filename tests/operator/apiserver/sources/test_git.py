@@ -140,11 +140,13 @@ async def test_commits_become_objects_change_them_and_take_them_away(
         await eventually(are(api, a1=6, a2=5, b=5, d=5))
         checkout.commit({"team/deep/b.yml": None, "moved/b.yaml": "# a comment\n" + widget("b")})
         checkout.pull()
-        await asyncio.sleep(AWAY)
+
+        async def from_the_new_place() -> bool:
+            refused = await api.client.delete(f"{WIDGETS}/b")
+            return bool(refused.message.endswith(f"{checkout.root}/moved/b.yaml: change it there"))
+
+        await eventually(from_the_new_place)
         assert await sizes(api) == {"a1": 6, "a2": 5, "b": 5, "d": 5}
-        assert (await api.client.delete(f"{WIDGETS}/b")).message.endswith(
-            f"{checkout.root}/moved/b.yaml: change it there"
-        )
         now = await uids(api)
         assert {name: now[name] for name in ("a1", "a2", "b")} == {name: before[name] for name in ("a1", "a2", "b")}
         checkout.commit({"a.yaml": widget("a2")})
