@@ -76,7 +76,7 @@ def decide(
     answered = verdicts.answer(machine, gate)
     ledger_now = replace(before.settled(answered), given_up=waited.given_up)
     next_epoch = machine.status.ledger_epoch + 1
-    ahead = gate is not None and gate.api_id == api_id and verdicts.is_ahead(machine, gate)
+    ahead = gate is not None and answered is None and gate.api_id == api_id and verdicts.is_of(machine, gate)
     if ahead and gate is not None:
         next_epoch = max(gate.epoch, machine.status.ledger_epoch) + 1
         ledger_now = ledger_now.begun_again(((use.device, use.repo) for use in gate.grants), epoch=next_epoch)
@@ -88,7 +88,9 @@ def decide(
     enforced = ledger_now.snapshot_grants()
     revocation: Literal["Stop"] | None = "Stop" if machine.spec.revocation == "Stop" else None
     age = verdicts.max_snapshot_age(machine)
-    told = (before.snapshot_grants(), machine.status.revocation, machine.status.max_snapshot_age)
+    # most decisions change nothing, and then a thousand grants need not be written down twice
+    kept = enforced if ledger_now.entries == before.entries else before.snapshot_grants()
+    told = (kept, machine.status.revocation, machine.status.max_snapshot_age)
     changed = (enforced, revocation, age) != told
     epoch = next_epoch if changed or ahead else machine.status.ledger_epoch
     standing = Standing(
@@ -192,10 +194,7 @@ def _renewed(candidate: Candidate, present: Entry) -> tuple[Entry, Refused | Non
     if exclusive and not present.grant.exclusive:
         why = conflicts.first_refusal(candidate, conflicts.EXCLUSION)
     # once in force it stays so: nobody takes it away by starting a container (R49)
-    spec = candidate.grant.spec
-    owed = any(debt.repo != spec.repo for debt in candidate.ledger.owed(spec.device))
-    free = candidate.gate is not None and _used_by_others(candidate) is None and not owed
-    waits = exclusive and present.grant.waits and not free
+    waits = exclusive and present.grant.waits and not _is_free(candidate)
     held = ledger.held(
         candidate.grant,
         exclusive=exclusive and why is None,
@@ -203,7 +202,14 @@ def _renewed(candidate: Candidate, present: Entry) -> tuple[Entry, Refused | Non
         hardware=candidate.hardware,
         before=present.grant,
     )
-    return present if held == present.grant else replace(present, grant=held), why
+    return present if held is present.grant else replace(present, grant=held), why
+
+
+def _is_free(candidate: Candidate) -> bool:
+    """Whether the gate answers, no other repo's container has the device, and none owes it."""
+    spec = candidate.grant.spec
+    owed = any(debt.repo != spec.repo for debt in candidate.ledger.owed(spec.device))
+    return candidate.gate is not None and not owed and _used_by_others(candidate) is None
 
 
 def _used_by_others(candidate: Candidate) -> Refused | None:

@@ -172,22 +172,28 @@ def held(
     hardware: Iterable[str] = (),
     before: HeldGrant | None = None,
 ) -> HeldGrant:
-    """The grant as the ledger remembers it. `hardware` are the atoms that its name stands for now; what is remembered
-    of `before` counts, until the grant asks to be bound again (R47)."""
+    """The grant as the ledger remembers it; `before` itself where nothing of it changes.
+
+    `hardware` are the atoms that its name stands for now; what is remembered of `before` counts, until the grant asks
+    to be bound again (R47).
+    """
     expiry = grant.spec.expiry()
     wish = grant.metadata.annotations.get(REBIND_ANNOTATION, "")[:_REBIND_MAX] or None
     # a wish that can't be met now, since the device is gone, is met when it is back
     anew = before is None or (wish is not None and wish != before.rebound and bool(tuple(hardware)))
-    return HeldGrant(
-        namespace=grant.metadata.namespace,
-        name=grant.metadata.name,
-        uid=grant.metadata.uid,
-        exclusive=exclusive,
-        waits=waits,
-        expires_at=None if expiry is None else timestamps.write(expiry),
-        hardware=(None if anew or before is None else before.hardware) or _single(grant.spec.device, hardware),
-        rebound=wish if anew else before.rebound if before is not None else None,
-    )
+    values = {
+        "namespace": grant.metadata.namespace,
+        "name": grant.metadata.name,
+        "uid": grant.metadata.uid,
+        "exclusive": exclusive,
+        "waits": waits,
+        "expires_at": None if expiry is None else timestamps.write(expiry),
+        "hardware": (None if anew or before is None else before.hardware) or _single(grant.spec.device, hardware),
+        "rebound": wish if anew else before.rebound if before is not None else None,
+    }
+    if before is not None and all(getattr(before, name) == value for name, value in values.items()):
+        return before  # a model costs more than all the rest
+    return HeldGrant.model_validate(values)
 
 
 def _single(device: str, hardware: Iterable[str]) -> str | None:

@@ -90,11 +90,10 @@ def answer(machine: GpuMachine, gate: GateStatus | None) -> GateStatus | None:
     return gate
 
 
-def is_ahead(machine: GpuMachine, gate: GateStatus) -> bool:
-    """The gate enforces this machine's grants by another history than the ledger's, as after a restored backup."""
-    if gate.machine_uid != machine.metadata.uid or gate.epoch < machine.status.ledger_epoch:
-        return False
-    return gate.epoch > machine.status.ledger_epoch or gate.digest != _digest(machine, gate.api_id)
+def is_of(machine: GpuMachine, gate: GateStatus) -> bool:
+    """Whether the gate serves this machine, of whatever history. One that is of it and answers for nothing is ahead: it
+    enforces the machine's grants by another history than the ledger's, as after a restored backup."""
+    return gate.machine_uid == machine.metadata.uid
 
 
 def _digest(machine: GpuMachine, api_id: str) -> str:
