@@ -100,6 +100,7 @@ def _prepare() -> None:
     os.umask(0o022)
     audit.configure()
     process.raise_descriptor_limit()
+    process.keep_freed_memory()
 
 
 async def _serve(configured: Settings, layout: Layout, kept: Sequence[Found], notify: str) -> None:

@@ -9,6 +9,11 @@ import signal
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_PIECE_MAX = 4 * 1024 * 1024
+"""Bytes: what is read, taken apart and written at once is smaller."""
+_KEPT = 4 * _PIECE_MAX
 
 
 def die_with(parent: int) -> bool:
@@ -24,6 +29,18 @@ def rename(name: str) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_NAME)")
+
+
+def keep_freed_memory() -> None:
+    """Has the allocator use again what a stream's pieces leave (mallopt(3)).
+
+    glibc by itself gives it back to the kernel, and every page is faulted in anew with the next piece. Another library
+    has no such call.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _PIECE_MAX)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT)
 
 
 def raise_descriptor_limit() -> None:

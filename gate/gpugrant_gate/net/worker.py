@@ -189,6 +189,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     process.raise_descriptor_limit()
+    process.keep_freed_memory()
     audit.configure()
     sock = socket.socket(fileno=given.fd)
     os.set_inheritable(given.fd, False)
