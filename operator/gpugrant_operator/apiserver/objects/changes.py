@@ -7,6 +7,7 @@ Each function takes the old and the wanted object and gives an Outcome; nothing 
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -371,7 +372,23 @@ def _owner_causes(value: Json) -> list[Cause]:
         for owner in value
     )
     wanted = "must be a list of objects with apiVersion, kind, name and uid"
-    return [] if sound else [invalid_value("metadata.ownerReferences", '"…"', wanted)]
+    return _controller_causes(value) if sound else [invalid_value("metadata.ownerReferences", '"…"', wanted)]
+
+
+def _controller_causes(owners: list[Obj]) -> list[Cause]:
+    """As apimachinery's ValidateOwnerReferences: two controllers would work against each other."""
+    controllers = [f"{owner['kind']}/{owner['name']}" for owner in owners if owner.get("controller") is True]
+    order = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
+    shown = [{key: owner[key] for key in order if owner.get(key) is not None} for owner in owners]
+    return [
+        invalid_value(
+            "metadata.ownerReferences",
+            json.dumps(shown, separators=(",", ":"), ensure_ascii=False),
+            'Only one reference can have Controller set to true. Found "true" in references for '
+            f"{controllers[0]} and {other}",
+        )
+        for other in controllers[1:]
+    ]
 
 
 def _require_text(resource: Resource, field: str, value: Json, metadata: Mapping[str, Json]) -> None:

@@ -558,10 +558,6 @@ DIFFERENCES: tuple[Difference, ...] = (
                 "code",
             ),
             "create: the wrong version": ("headers/warning",),
-            "create: two controllers": (
-                "body",
-                "code",
-            ),
             "delete: a body of another kind": (
                 "body/code",
                 "body/details",

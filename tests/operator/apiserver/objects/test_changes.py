@@ -22,6 +22,11 @@ def widgets(settings: Any) -> Resource:
     return found
 
 
+def owner(name: str, controller: bool | None = None) -> dict[str, Any]:
+    given = {"apiVersion": "v1", "kind": "T", "name": name, "uid": name}
+    return given if controller is None else {**given, "controller": controller}
+
+
 METADATA = [
     pytest.param({"name": "a"}, "", id="a short name"),
     pytest.param({"name": "a.b-c.1"}, "", id="dots and dashes"),
@@ -48,6 +53,12 @@ METADATA = [
     pytest.param({"name": "a", "finalizers": ["a/b"]}, "", id="a finalizer"),
     pytest.param({"name": "a", "finalizers": "a/b"}, "metadata.finalizers", id="a text as finalizers"),
     pytest.param({"name": "a", "ownerReferences": [{"name": "x"}]}, "metadata.ownerReferences", id="half an owner"),
+    pytest.param({"name": "a", "ownerReferences": [owner("x", True), owner("y", False)]}, "", id="a controller"),
+    pytest.param(
+        {"name": "a", "ownerReferences": [owner("x", True), owner("y"), owner("z", True)]},
+        'Only one reference can have Controller set to true. Found "true" in references for T/x and T/z',
+        id="two controllers",
+    ),
 ]
 
 
