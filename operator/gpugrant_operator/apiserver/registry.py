@@ -185,12 +185,15 @@ class Registry:
     ) -> Written:
         """Server-side apply: the object is made where it is not there."""
         _allow(resource, "patch")
-        config = changes.addressed(resource, body, namespace=namespace, name=name)
+        config = changes.addressed(resource, body, namespace=namespace, name=None)
         ownership.check_config(resource, namespace, config)
-        if not status and self.store.head(resource, namespace, name) is None:
+        if self.store.head(resource, namespace, name) is None:
             if config["metadata"].get("uid"):
                 told = f"uid mismatch: the provided object specified uid {config['metadata']['uid']}, and no existing "
                 raise conflict(resource.plural, resource.group, name, f"{told}object was found")
+            changes.check_name(config["metadata"], name)
+            if status:
+                raise not_found(resource.plural, resource.group, name)
             try:
                 return await self.create(resource, namespace, config, options, applies=True)
             except ApiError as error:
@@ -198,7 +201,7 @@ class Registry:
                     raise  # somebody else made it meanwhile: it is one to change
 
         def wanted(old: Obj) -> Wanted:
-            return ownership.applied(
+            merged, owners = ownership.applied(
                 resource,
                 ownership.bare(old),
                 config,
@@ -207,6 +210,8 @@ class Registry:
                 now=timestamps.write(self.settings.now()),
                 force=options.force,
             )
+            changes.check_name(merged["metadata"], name)
+            return merged, owners
 
         return await self._change(resource, namespace, name, wanted, options, status=status)
 

@@ -114,3 +114,23 @@ async def test_an_apply_with_another_uid_makes_nothing(serve: Any) -> None:
         assert refused.code == 409
         assert "uid mismatch" in refused.message
         assert (await api.client.get(f"{WIDGETS}/w1")).code == 404
+
+
+async def test_the_name_is_checked_behind_the_conflicts(serve: Any) -> None:
+    other, nameless = config(size=4), config(size=4)
+    other["metadata"]["name"] = "w2"
+    nameless["metadata"].pop("name")
+    async with serve() as api:
+        not_there = [await apply(api, body) for body in (other, nameless)]
+        first = await apply(api, config(size=3), "first")
+        conflicting = await apply(api, other)
+        forced = await apply(api, other, force=True)
+        without = await apply(api, nameless, force=True)
+
+        assert [answer.code for answer in not_there] == [400, 400]
+        assert not_there[0].message == "the name of the object (w2) does not match the name on the URL (w1)"
+        assert "undeterminable: name must be provided" in not_there[1].message
+        assert first.code == 201
+        assert conflicting.code == 409
+        assert (forced.code, forced.message) == (400, not_there[0].message)
+        assert (without.code, without.body["metadata"]["name"], without.body["spec"]["size"]) == (200, "w1", 4)

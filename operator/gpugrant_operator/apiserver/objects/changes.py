@@ -415,11 +415,19 @@ def addressed(resource: Resource, body: Json, *, namespace: str, name: str | Non
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
     if not resource.namespaced:
         metadata.pop("namespace", None)
-    if name is not None and metadata.get("name", name) != name:
-        raise bad_request(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
     if name is not None:
+        check_name({"name": name, **metadata}, name)
         metadata["name"] = name
     return {**body, "metadata": metadata}
+
+
+def check_name(metadata: Mapping[str, Json], name: str) -> None:
+    """As kube-apiserver's checkName; raises ApiError 400."""
+    given = metadata.get("name")
+    if not given:
+        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if given != name:
+        raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
 
 
 def _match_type(resource: Resource, body: Mapping[str, Json]) -> None:

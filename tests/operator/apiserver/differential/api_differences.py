@@ -515,20 +515,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "Not done: managed fields in rare cases",
-        "The owner of labels that were set through the status, the time of an entry that lost its last "
-        "field, and the order of checks of an apply whose name is another or missing.",
+        "The owner of labels that were set through the status, and the time of an entry that lost its last field.",
         {
-            "apply: another name": (
-                "body/code",
-                "body/details",
-                "body/message",
-                "body/reason",
-                "code",
-            ),
-            "apply: no name": (
-                "body",
-                "code",
-            ),
             "delete: applied while it goes": ("body/metadata/managedFields",),
             "delete: the last finalizer": ("body/metadata/managedFields",),
             "patch: status by the main resource": ("body/metadata/managedFields",),
