@@ -157,8 +157,58 @@ def patch_options(query: Mapping[str, str], *, agent: str, applies: bool) -> Opt
 
 
 def _unsupported(kind: str, name: str, value: str, known: Sequence[str]) -> ApiError:
+    return invalid(kind, "meta.k8s.io", "", [_not_supported(name, value, known)])
+
+
+def _not_supported(name: str, value: str, known: Sequence[str]) -> Cause:
     told = f"Unsupported value: {value}: supported values: {', '.join(json.dumps(item) for item in known)}"
-    return invalid(kind, "meta.k8s.io", "", [Cause("FieldValueNotSupported", name, told)])
+    return Cause("FieldValueNotSupported", name, told)
+
+
+def check_list(query: Mapping[str, str]) -> None:
+    """What may stand together in the query of a list or a watch: apimachinery's ValidateListOptions; raises ApiError
+    422."""
+    causes = _watch_causes(query) if flag(query, "watch") else _list_causes(query)
+    if causes:
+        raise invalid("ListOptions", "meta.k8s.io", "", causes)
+
+
+_MATCH = "resourceVersionMatch"
+_BY_CONTINUE = forbidden_value(_MATCH, f"{_MATCH} is forbidden when continue is provided")
+
+
+def _list_causes(query: Mapping[str, str]) -> list[Cause]:
+    causes: list[Cause] = []
+    match, version = query.get(_MATCH, ""), query.get("resourceVersion", "")
+    if match and not version:
+        causes.append(forbidden_value(_MATCH, f"{_MATCH} is forbidden unless resourceVersion is provided"))
+    if match and query.get("continue"):
+        causes.append(_BY_CONTINUE)
+    if match not in ("", "Exact", "NotOlderThan"):
+        causes.append(_not_supported(_MATCH, json.dumps(match), ("Exact", "NotOlderThan", "")))
+    if match == "Exact" and version == "0":
+        causes.append(forbidden_value(_MATCH, f'{_MATCH} "exact" is forbidden for resourceVersion "0"'))
+    if "sendInitialEvents" in query:
+        causes.append(forbidden_value("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    return causes
+
+
+def _watch_causes(query: Mapping[str, str]) -> list[Cause]:
+    causes: list[Cause] = []
+    match, initial = query.get(_MATCH, ""), "sendInitialEvents" in query
+    if initial and match != "NotOlderThan":
+        causes.append(forbidden_value(_MATCH, f"sendInitialEvents requires setting {_MATCH} to NotOlderThan"))
+    if match and not initial:
+        causes.append(forbidden_value(_MATCH, f"{_MATCH} is forbidden for watch unless sendInitialEvents is provided"))
+    if match not in ("", "NotOlderThan"):
+        causes.append(_not_supported(_MATCH, json.dumps(match), ("NotOlderThan",)))
+    if query.get("continue"):
+        causes.append(_BY_CONTINUE)
+    if initial and not causes:
+        # kubectl falls back to list and watch on exactly this answer; ignoring the parameter hangs it.
+        told = "sendInitialEvents is forbidden for watch: list first, then watch"
+        causes.append(forbidden_value("sendInitialEvents", told))
+    return causes
 
 
 def number(query: Mapping[str, str], name: str, default: int) -> int:

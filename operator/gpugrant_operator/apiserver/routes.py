@@ -261,12 +261,7 @@ class Routes:
     async def _list(self, request: web.Request, target: Target) -> web.StreamResponse:
         query = request.query
         selector = selectors.parse(target.resource, query.get("labelSelector", ""), query.get("fieldSelector", ""))
-        if "sendInitialEvents" in query:
-            # kubectl falls back to list and watch on exactly this answer; ignoring the parameter hangs it.
-            cause = status.forbidden_value(
-                "sendInitialEvents", "sendInitialEvents is forbidden for watch: list first, then watch"
-            )
-            raise status.invalid("ListOptions", "meta.k8s.io", "", [cause])
+        http.check_list(query)
         if http.flag(query, "watch"):
             return await self._watch(request, target, selector)
         return self._listed(request, target, selector)
@@ -275,6 +270,8 @@ class Routes:
         query, resource, shape = request.query, target.resource, http.shape(request)
         limit = http.number(query, "limit", 0)
         page = http.page(query.get("continue", ""))
+        if page is not None and query.get("resourceVersion", "0") not in ("", "0"):
+            raise status.bad_request("specifying resource version is not allowed when using continue")
         self._check_list_version(query)
         version = self.store.version if page is None else page.version
         if version < self.store.history.oldest or version > self.store.version:

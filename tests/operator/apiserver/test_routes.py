@@ -331,6 +331,49 @@ async def test_lists_are_paged(serve: Any, make_widget: Any) -> None:
     assert names[:5] == ["w0", "w1", "w2", "w3", "w4"]
 
 
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        pytest.param("resourceVersionMatch=Exact", "unless resourceVersion is provided", id="no version"),
+        pytest.param("resourceVersion=1&resourceVersionMatch=Any", 'Unsupported value: "Any"', id="unknown"),
+        pytest.param("resourceVersion=0&resourceVersionMatch=Exact", 'is forbidden for resourceVersion "0"', id="zero"),
+        pytest.param("resourceVersion=1&resourceVersionMatch=Exact&continue=x", "continue is provided", id="continue"),
+        pytest.param("sendInitialEvents=true", "sendInitialEvents is forbidden for list", id="initial events"),
+        pytest.param("watch=1&continue=x", "forbidden when continue is provided", id="watch and continue"),
+        pytest.param("watch=1&resourceVersionMatch=NotOlderThan", "unless sendInitialEvents", id="watch and match"),
+        pytest.param("watch=1&sendInitialEvents=true", "requires setting resourceVersionMatch", id="events, no match"),
+        pytest.param(
+            "watch=1&sendInitialEvents=true&resourceVersionMatch=Exact",
+            'Unsupported value: "Exact": supported values: "NotOlderThan"',
+            id="events of one version",
+        ),
+        pytest.param(
+            "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+            "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch: list first, then watch",
+            id="events, which are not sent",
+        ),
+    ],
+)
+async def test_what_the_options_of_a_list_must_be(serve: Any, query: str, told: str) -> None:
+    async with serve() as api:
+        refused = await api.client.get(f"{WIDGETS}?{query}")
+    assert (refused.code, refused.body["reason"]) == (422, "Invalid")
+    assert told in refused.message
+
+
+async def test_a_page_has_the_version_of_its_list(serve: Any, make_widget: Any) -> None:
+    async with serve() as api:
+        for name in ("a", "b"):
+            await api.client.post(WIDGETS, make_widget(name))
+        first = (await api.client.get(f"{WIDGETS}?limit=1")).body["metadata"]
+        following = f"{WIDGETS}?limit=1&continue={first['continue']}&resourceVersion="
+        zero = await api.client.get(f"{following}0")
+        refused = await api.client.get(following + first["resourceVersion"])
+    assert [item["metadata"]["name"] for item in zero.body["items"]] == ["b"]
+    assert refused.code == 400
+    assert refused.message == "specifying resource version is not allowed when using continue"
+
+
 async def test_a_continue_token_of_another_life_is_gone(serve: Any, make_widget: Any) -> None:
     async with serve() as api:
         await api.client.post(WIDGETS, make_widget())
