@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Literal
 
 from gpugrant_crds import timestamps
-from gpugrant_operator.apiserver.objects import garbage
+from gpugrant_operator.apiserver.objects import data, garbage
 from gpugrant_operator.apiserver.objects.resources import NAMESPACES, SECRETS, Resource
 from gpugrant_operator.apiserver.objects.status import (
     ApiError,
@@ -286,7 +286,7 @@ def _base64(text: Json) -> str:
 
 def _checked(rules: Rules, obj: Obj, old: Obj | None) -> Obj:
     resource = rules.resource
-    causes = (*_metadata_causes(resource, obj["metadata"]), *rules.check(obj, old))
+    causes = (*_metadata_causes(resource, obj["metadata"]), *data.causes(resource, obj, old), *rules.check(obj, old))
     if causes:
         raise invalid(resource.kind, resource.group, str(obj["metadata"].get("name", "")), causes)
     return obj
@@ -407,6 +407,7 @@ def addressed(resource: Resource, body: Json, *, namespace: str, name: str | Non
     if not isinstance(body.get("metadata") or {}, dict):
         raise bad_request("metadata must be an object")
     _match_type(resource, body)
+    data.check_base64(resource, body)
     metadata = dict(body.get("metadata") or {})
     for key in ("name", "namespace", "uid", "resourceVersion"):
         if metadata.get(key) is not None and not isinstance(metadata[key], str):
