@@ -117,7 +117,8 @@ class Routes:
 
     def _authenticate(self, request: web.Request) -> None:
         kind, _, given = request.headers.get("Authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self.token.encode()):
+        token = given.strip().encode("utf-8", "surrogateescape")  # bytes as they came, also those that are no text
+        if kind.lower() != "bearer" or not hmac.compare_digest(token, self.token.encode()):
             raise status.unauthorized()
 
     # --- fixed documents --------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import re
+import ssl
 from typing import Any
 
 import aiohttp
@@ -315,6 +316,18 @@ async def test_without_the_token_nothing_is_served(serve: Any, header: str | Non
         ):
             body = await answer.json()
     assert (answer.status, body["reason"]) == (401, "Unauthorized")
+
+
+async def test_a_token_that_is_no_text_is_refused_like_any_other(serve: Any) -> None:
+    async with serve() as api:
+        address = api.server.url.removeprefix("https://").partition(":")
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        reader, writer = await asyncio.open_connection(address[0], int(address[2]), ssl=context)
+        writer.write(b"GET /version HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\xfe\r\n\r\n")
+        line = await reader.readline()
+        writer.close()
+    assert line.startswith(b"HTTP/1.1 401 ")
 
 
 async def test_lists_are_paged(serve: Any, make_widget: Any) -> None:
