@@ -49,8 +49,8 @@ MUTANTS = {
     ),
     "a gate that says nothing ends the waiting": Mutant(
         "gpugrant_crds/decide/core.py",
-        "free = candidate.gate is not None and _used_by_others(candidate) is None",
-        "free = _used_by_others(candidate) is None",
+        "return candidate.gate is not None and not owed and _used_by_others(candidate) is None",
+        "return not owed and _used_by_others(candidate) is None",
         IN_USE,
     ),
     "any run of a container may outlive its grant": Mutant(

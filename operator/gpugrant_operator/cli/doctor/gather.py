@@ -33,12 +33,18 @@ from gpugrant_operator.supervisor.health import Health
 OTHER_FOLDERS = (Path("run/cdi"), Path("var/run/cdi"))
 """Beside /etc/cdi the CDI library's default: podman, containerd and a Docker with default settings read them."""
 
+SUPERVISOR_WITHIN = 2 * health.TIMEOUT
+"""Seconds: it asks its parts before it answers, and one of them may hang."""
+
 GRANTS = f"/apis/{API_VERSION}/repogpugrants"
 
 
 def look(layout: Layout, *, now: datetime, version: str) -> Seen:
     """The machine as it is now."""
-    answers = {name: asyncio.run(health.ask(layout.control(name))) for name in (parts.SUPERVISOR, *parts.NAMES)}
+    answers = {
+        parts.SUPERVISOR: asyncio.run(health.ask(layout.control(parts.SUPERVISOR), timeout=SUPERVISOR_WITHIN)),
+        **{name: asyncio.run(health.ask(layout.control(name))) for name in parts.NAMES},
+    }
     unreadable: list[str] = []
     found = tuple(_part(layout, name, answer, unreadable) for name, answer in answers.items())
     supervisor = answers[parts.SUPERVISOR]

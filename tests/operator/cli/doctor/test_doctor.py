@@ -141,18 +141,35 @@ def kept_mode(path: Path, mode: int) -> Iterator[None]:
 
 
 def test_the_inventory(instance: Instance) -> None:
+    """The operator would mend it by itself: it sleeps meanwhile."""
     layout = instance.layout
-    with kept(layout.inventory):
+
+    def mended() -> None:
+        until(instance, lambda found: not any(said.startswith("inventory: ") for said in found), "--fix")
+
+    with stopped(instance, "operator"), kept(layout.inventory):
         layout.inventory.write_text("{")
         says(instance, f"inventory: {layout.inventory} can't be read")
         layout.inventory.unlink()
         says(instance, f"inventory: there is no {layout.inventory}")
-        assert not problems(instance, "--fix")
-    with kept(layout.cdi / "rediacc-dri.yaml"):
+        mended()
+    with stopped(instance, "operator"), kept(layout.cdi / "rediacc-dri.yaml"):
         (layout.cdi / "rediacc-dri.yaml").unlink()
         says(instance, f"inventory: {DRI} is recorded and stands in no spec")
-        until(instance, lambda found: not found, "--fix")
+        mended()
     well(instance)
+
+
+@contextlib.contextmanager
+def stopped(instance: Instance, part: str) -> Iterator[int]:
+    """A part that hangs for as long; its pid."""
+    held = processes.holder(instance.layout.lock(part))
+    assert held is not None
+    os.kill(held.pid, signal.SIGSTOP)
+    try:
+        yield held.pid
+    finally:
+        os.kill(held.pid, signal.SIGCONT)
 
 
 def test_access_certificate_and_clock(instance: Instance) -> None:
@@ -173,14 +190,9 @@ def test_access_certificate_and_clock(instance: Instance) -> None:
 
 
 @pytest.mark.req("D12")
-def test_a_part_that_hangs_and_one_that_is_away(instance: Instance) -> None:
-    held = processes.holder(instance.layout.lock("operator"))
-    assert held is not None
-    os.kill(held.pid, signal.SIGSTOP)
-    try:
-        says(instance, f"parts: the operator (process {held.pid}) does not answer")
-    finally:
-        os.kill(held.pid, signal.SIGCONT)
+def test_a_part_that_hangs(instance: Instance) -> None:
+    with stopped(instance, "operator") as pid:
+        says(instance, f"parts: the operator (process {pid}) does not answer")
     well(instance)
 
 
