@@ -140,6 +140,16 @@ def kept_mode(path: Path, mode: int) -> Iterator[None]:
         path.chmod(before)
 
 
+def says_of(instance: Instance, damage: Callable[[], object], expected: str) -> None:
+    """Soon it is found; the damage is done before each look, for a detection that had begun before mends it."""
+
+    def found(_: list[str]) -> bool:
+        damage()
+        return any(expected in said for said in problems(instance))
+
+    until(instance, found)
+
+
 def test_the_inventory(instance: Instance) -> None:
     """The operator would mend it by itself: it sleeps meanwhile."""
     layout = instance.layout
@@ -148,14 +158,13 @@ def test_the_inventory(instance: Instance) -> None:
         until(instance, lambda found: not any(said.startswith("inventory: ") for said in found), "--fix")
 
     with stopped(instance, "operator"), kept(layout.inventory):
-        layout.inventory.write_text("{")
-        says(instance, f"inventory: {layout.inventory} can't be read")
-        layout.inventory.unlink()
-        says(instance, f"inventory: there is no {layout.inventory}")
+        says_of(instance, lambda: layout.inventory.write_text("{"), f"inventory: {layout.inventory} can't be read")
+        gone = f"inventory: there is no {layout.inventory}"
+        says_of(instance, lambda: layout.inventory.unlink(missing_ok=True), gone)
         mended()
     with stopped(instance, "operator"), kept(layout.cdi / "rediacc-dri.yaml"):
-        (layout.cdi / "rediacc-dri.yaml").unlink()
-        says(instance, f"inventory: {DRI} is recorded and stands in no spec")
+        spec, lost = layout.cdi / "rediacc-dri.yaml", f"inventory: {DRI} is recorded and stands in no spec"
+        says_of(instance, lambda: spec.unlink(missing_ok=True), lost)
         mended()
     well(instance)
 
@@ -184,8 +193,7 @@ def test_access_certificate_and_clock(instance: Instance) -> None:
     with kept(layout.snapshot):
         stored: dict[str, Any] = json.loads(layout.snapshot.read_text())
         stored["clock"]["wall"] = (datetime.now(UTC) + timedelta(hours=2)).timestamp()
-        layout.snapshot.write_text(json.dumps(stored))
-        says(instance, "clock: the clock went back")
+        says_of(instance, lambda: layout.snapshot.write_text(json.dumps(stored)), "clock: the clock went back")
     well(instance)
 
 
