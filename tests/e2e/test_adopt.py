@@ -68,8 +68,12 @@ def test_what_a_repo_used_already_is_granted_and_goes_on(host: Host) -> None:
     assert f"would grant {DEVICE}" in would.stdout
     assert "no grants" in host.rdc("repo", "gpu", "list").stderr
 
+    bound = ("--network", "none", "-v", "/dev:/mnt", unsealed.IMAGE, "sleep", "600")
+    host.docker("run", "-d", "--name", "binder", *bound)
     done = host.gpugrant("repo", "adopt", "old")
+    host.docker("rm", "-f", "binder")
     assert done.returncode == 0, done.stderr
+    assert 'note: container binder: the bind source "/dev" is refused' in done.stderr
     assert "trainer" in done.stdout
     assert f"repo old may use {DEVICE}" in done.stdout
     assert host.trainer() == "running always"

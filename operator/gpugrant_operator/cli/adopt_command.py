@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
@@ -12,7 +12,13 @@ import click
 from gpugrant_crds import cdi, names
 from gpugrant_crds.layout import Layout
 from gpugrant_crds.names import RepoRef
-from gpugrant_crds.repofile import RepoFile
+from gpugrant_crds.repofile import RepoFile, RepoProblem
+from gpugrant_gate.life import grants as enforcement
+from gpugrant_gate.life.fitness import Fitness
+from gpugrant_gate.life.grants import Enforced
+from gpugrant_gate.life.repo import resolve as resolve_file
+from gpugrant_gate.policy import rules
+from gpugrant_gate.policy.model import RepoView
 from gpugrant_operator import repos
 from gpugrant_operator.cli import adopting, console, grant_commands, session
 from gpugrant_operator.cli.adopting import User
@@ -30,7 +36,7 @@ def adopt(root: Path, name: str, *, namespace: str | None, dry_run: bool, timeou
     layout = Layout(root)
     users = _users(layout, _repo(layout, name))
     if not users:
-        click.echo(f"nothing that runs in repo {name} has hardware")
+        click.echo(f"no container that runs in repo {name}, or that its daemon would start, has hardware")
         return
     console.show(COLUMNS, [row for its in users for row in _rows(its)])
     ours = session.begin({**os.environ, "GPUGRANT_ROOT": str(root)})
@@ -66,11 +72,22 @@ def _users(layout: Layout, repo: RepoFile) -> tuple[User, ...]:
         inspected = daemons.containers(repo.upstream)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise Failure(f"the daemon of repo {repo.name} can't be asked at {repo.upstream}: {error}") from error
-    specs = folder.parse(folder.read(layout.cdi)).values()
-    by_node = adopting.nodes(spec for spec in specs if isinstance(spec, cdi.Spec))
-    found = (adopting.user(one, by_node) for one in inspected)
+    specs = folder.parse(folder.read(layout.cdi))
+    by_node = adopting.nodes(spec for spec in specs.values() if isinstance(spec, cdi.Spec))
+    view = _view(layout, repo, tuple(cdi.merge(specs).names))
+    found = (adopting.user(one, by_node, rules.seen(one, view), os.path.realpath) for one in inspected)
     return tuple(sorted((its for its in found if its is not None), key=lambda its: (its.name, its.id)))
 
 
+def _view(layout: Layout, file: RepoFile, devices: tuple[str, ...]) -> RepoView:
+    """The repo as the gate's rules see it, without a grant."""
+    served = resolve_file(file, file.name, layout)
+    if isinstance(served, RepoProblem):
+        raise Failure(f"{layout.repos}/{served}")
+    enforced = Enforced("this machine", devices=devices)
+    return enforcement.view(served, enforced, Fitness(True), layout, now=datetime.now(UTC))
+
+
 def _rows(its: User) -> list[tuple[str, ...]]:
-    return [(its.id[:12], its.name, use.way, ", ".join(use.devices) or "-") for use in its.uses]
+    shown = [(use.way, ", ".join(use.devices) or "-") for use in its.uses] or [("what a note below says", "-")]
+    return [(its.id[:12], its.name, *cells) for cells in shown]

@@ -1,12 +1,13 @@
 """`gpugrant repo adopt` as a plan: which devices a repo's containers use already, and what becomes of each. Pure.
 
 Only a CDI device can be granted. A container that asks for its hardware in another way goes on under no grant: the
-plan names the devices that it stands for, so that the same container made anew with them is allowed.
+plan names the devices that it stands for, so that the same container made anew with them is allowed. Which other ways
+there are is known by the gate's rules alone: what they would refuse comes in as clauses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from gpugrant_crds import cdi, names
 
 _ALIVE = frozenset({"running", "paused", "restarting"})
 """States (moby container/state.go) in which a container has its devices, or will have them in a moment."""
+_NO_POLICY = ("", "no")
 
 _NVIDIA = "nvidia.com/gpu"
 _VISIBLE = "NVIDIA_VISIBLE_DEVICES"
@@ -29,15 +31,18 @@ class Use:
     devices: tuple[str, ...] = ()
     granted_as_it_is: bool = False
     """The container goes on under a grant of these names."""
+    ruled: bool = False
+    """The gate's rules have a clause for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A container that has hardware now."""
+    """A container that has hardware, or will have it when it is started. `refused`: what the gate's rules say."""
 
     id: str
     name: str
     uses: tuple[Use, ...]
+    refused: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -63,21 +68,29 @@ def nodes(specs: Iterable[cdi.Spec]) -> dict[str, tuple[str, ...]]:
     return {path: tuple(sorted(those, key=cdi.natural)) for path, those in found.items()}
 
 
-def user(inspected: Any, by_node: Mapping[str, tuple[str, ...]]) -> User | None:
-    """Of `GET /containers/{id}/json`; None: it does not run, has no hardware, or can't be understood."""
+def user(
+    inspected: Any,
+    by_node: Mapping[str, tuple[str, ...]],
+    refused: Iterable[str] = (),
+    real: Callable[[str], str] = str,
+) -> User | None:
+    """Of `GET /containers/{id}/json`; None: without hardware, or not running and never by itself, or no such answer.
+
+    `refused` is what the gate's rules say of it, device requests apart; `real` follows the links of a host path.
+    """
     try:
         host = inspected["HostConfig"]
-        if inspected["State"]["Status"] not in _ALIVE:
+        policy = str((host.get("RestartPolicy") or {}).get("Name", ""))
+        if inspected["State"]["Status"] not in _ALIVE and policy in _NO_POLICY:
             return None
         uses = (
             *_requests(host.get("DeviceRequests") or ()),
             *_runtime(host, inspected.get("Config") or {}),
-            *_nodes(host.get("Devices") or (), by_node),
-            *((Use("--privileged"),) if host.get("Privileged") is True else ()),
+            *_nodes(host.get("Devices") or (), by_node, real),
         )
-        name = str(inspected.get("Name", "")).lstrip("/")
-        return User(str(inspected["Id"]), name, uses) if uses else None
-    except (KeyError, TypeError, AttributeError):
+        name, clauses = str(inspected.get("Name", "")).lstrip("/"), tuple(refused)
+        return User(str(inspected["Id"]), name, uses, clauses) if uses or clauses else None
+    except (KeyError, TypeError, AttributeError, ValueError):
         return None
 
 
@@ -99,7 +112,7 @@ def _runtime(host: Mapping[str, Any], config: Mapping[str, Any]) -> Iterable[Use
     env = dict(line.partition("=")[::2] for line in config.get("Env") or ())
     asked = tuple(part.strip() for part in env.get(_VISIBLE, "").split(","))
     if not _NONE.issuperset(asked):
-        yield Use("--runtime nvidia", _nvidia(asked))
+        yield Use("--runtime nvidia", _nvidia(asked), ruled=True)
 
 
 def _nvidia(ids: Iterable[str]) -> tuple[str, ...]:
@@ -107,12 +120,15 @@ def _nvidia(ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(one if "=" in one else f"{_NVIDIA}={one}" for one in ids if one)
 
 
-def _nodes(devices: Iterable[Mapping[str, Any]], by_node: Mapping[str, tuple[str, ...]]) -> Iterable[Use]:
+def _nodes(
+    devices: Iterable[Mapping[str, Any]], by_node: Mapping[str, tuple[str, ...]], real: Callable[[str], str]
+) -> Iterable[Use]:
+    """The raw nodes that one name stands for."""
     for device in devices:
         path = str(device.get("PathOnHost", ""))
-        those = by_node.get(path, ())
-        if those or path.startswith(("/dev/dri/", "/dev/nvidia", "/dev/kfd", "/dev/dxg")):
-            yield Use(f"--device {path}", those if len(those) == 1 else ())
+        those = by_node.get(real(path), ())
+        if len(those) == 1:
+            yield Use(f"--device {path}", those, ruled=True)
 
 
 def plan(users: Iterable[User], grantable: Collection[str], machine: str) -> Plan:
@@ -127,8 +143,9 @@ def plan(users: Iterable[User], grantable: Collection[str], machine: str) -> Pla
                 if device not in grantable:
                     hint = names.did_you_mean(device, sorted(grantable))
                     left.append(f"container {its.shown}: {device} is no device of machine {machine}{hint}")
-            if not use.granted_as_it_is:
+            if not use.granted_as_it_is and not use.ruled:
                 left.append(f"container {its.shown} has {use.way}, which no grant is for: {_instead(can)}")
+        left += [f"container {its.shown}: {clause}" for clause in its.refused]
     return Plan(tuple(sorted(devices, key=cdi.natural)), tuple(left))
 
 

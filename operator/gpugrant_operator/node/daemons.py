@@ -132,9 +132,11 @@ def info(upstream: Path) -> Mapping[str, Any]:
 
 
 def containers(upstream: Path) -> tuple[Any, ...]:
-    """What `GET /containers/{id}/json` answers for each container that has processes, or will in a moment; one that
-    goes meanwhile is left out. Raises OSError, http.client.HTTPException or ValueError where the daemon can't say."""
-    listed = _get(upstream, "/containers/json")  # of running, paused and restarting ones (moby daemon/list.go)
+    """What `GET /containers/{id}/json` answers for each container, running or not; one that goes meanwhile is left out.
+
+    Raises OSError, http.client.HTTPException or ValueError where the daemon can't say.
+    """
+    listed = _get(upstream, "/containers/json?all=1")
     if not isinstance(listed, list):
         raise ValueError("it does not list its containers")
     found = (_get(upstream, f"/containers/{one['Id']}/json") for one in listed)

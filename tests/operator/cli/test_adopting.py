@@ -36,27 +36,49 @@ def node(path: str) -> dict[str, Any]:
         (
             {"Runtime": "nvidia"},
             ("A=b", "NVIDIA_VISIBLE_DEVICES=0,1"),
-            Use("--runtime nvidia", ("nvidia.com/gpu=0", "nvidia.com/gpu=1")),
+            Use("--runtime nvidia", ("nvidia.com/gpu=0", "nvidia.com/gpu=1"), ruled=True),
         ),
         (
             {"Runtime": "nvidia"},
             ("NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=all",),
-            Use("--runtime nvidia", ("nvidia.com/gpu=all",)),
+            Use("--runtime nvidia", ("nvidia.com/gpu=all",), ruled=True),
         ),
-        (node("/dev/dri/renderD128"), (), Use("--device /dev/dri/renderD128", ("rediacc.io/dri=renderD128",))),
-        (node("/dev/nvidia0"), (), Use("--device /dev/nvidia0")),
-        (node("/dev/kfd"), (), Use("--device /dev/kfd")),
-        ({"Privileged": True}, (), Use("--privileged")),
+        (
+            node("/dev/dri/renderD128"),
+            (),
+            Use("--device /dev/dri/renderD128", ("rediacc.io/dri=renderD128",), ruled=True),
+        ),
     ],
 )
 def test_every_way_to_hardware(host: dict[str, Any], env: tuple[str, ...], use: Use) -> None:
     assert adopting.user(inspected(env=env, **host), BY_NODE) == User("c" * 64, "trainer", (use,))
 
 
+def test_what_the_gate_would_refuse_is_hardware_whatever_it_is() -> None:
+    clause = 'the bind of "/dev/dri" is refused'
+    assert adopting.user(inspected(), {}, (clause,)) == User("c" * 64, "trainer", (), (clause,))
+    assert adopting.plan([User("1" * 64, "a", (), (clause,))], (), "m") == Plan((), (f"container a: {clause}",))
+
+
+def test_a_link_to_a_node_is_that_node() -> None:
+    link = "/dev/dri/by-path/pci-0000:03:00.0-render"
+    found = adopting.user(inspected(**node(link)), BY_NODE, real={link: "/dev/dri/renderD128"}.__getitem__)
+    assert found is not None
+    assert found.uses == (Use(f"--device {link}", ("rediacc.io/dri=renderD128",), ruled=True),)
+
+
+@pytest.mark.parametrize(("policy", "counts"), [("always", True), ("unless-stopped", True), ("no", False), ("", False)])
+def test_one_that_its_daemon_would_start_counts(policy: str, counts: bool) -> None:
+    stopped = inspected("exited", RestartPolicy={"Name": policy}, **request("cdi", "nvidia.com/gpu=0"))
+    assert (adopting.user(stopped, {}) is not None) is counts
+
+
 @pytest.mark.parametrize(
     "found",
     [
         inspected(),
+        inspected(**node("/dev/nvidia0")),
+        inspected(DeviceRequests=[{"Driver": "", "Count": "x"}]),
         inspected("exited", **request("cdi", "nvidia.com/gpu=0")),
         inspected(**node("/dev/fuse")),
         inspected(env=("NVIDIA_VISIBLE_DEVICES=all",)),
@@ -94,14 +116,14 @@ def test_the_plan_grants_what_the_machine_has_and_says_the_rest() -> None:
         User(
             "1" * 64, "a", (Use("a CDI device", ("x.io/gpu=2", "x.io/gpu=10", "x.io/gpu=away"), granted_as_it_is=True),)
         ),
-        User("2" * 64, "", (Use("--gpus", ("x.io/gpu=2",)), Use("--privileged"))),
+        User("2" * 64, "", (Use("--gpus", ("x.io/gpu=2",)), Use("--gpus"))),
     ]
     assert adopting.plan(users, ("x.io/gpu=2", "x.io/gpu=10"), "m") == Plan(
         ("x.io/gpu=2", "x.io/gpu=10"),
         (
             "container a: x.io/gpu=away is no device of machine m; did you mean x.io/gpu=2 or x.io/gpu=10?",
             "container 222222222222 has --gpus, which no grant is for: make it anew with --device x.io/gpu=2",
-            "container 222222222222 has --privileged, which no grant is for: make it anew with --device and a CDI "
+            "container 222222222222 has --gpus, which no grant is for: make it anew with --device and a CDI "
             "device name (rdc machine gpu list MACHINE shows them)",
         ),
     )
